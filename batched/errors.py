@@ -50,6 +50,11 @@ class RestartWorker(Exception):  # noqa: N818  it is an order
     """
 
 
+def error_behind(restart: RestartWorker) -> BaseException:
+    """Return the error from which a `RestartWorker` was raised, or else itself; an error may be false."""
+    return restart if restart.__cause__ is None else restart.__cause__
+
+
 class OverloadError(TimeoutError):
     """A call could not be answered within its `deadline_ms`, given the queue ahead of it: refused early."""
 

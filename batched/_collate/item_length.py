@@ -19,7 +19,10 @@ _STRINGS = frozenset({str})
 _NUMBERS = frozenset({int, float, bool})
 _ARRAYS = frozenset({"numpy", "torch"})  # the modules that their types are in
 _WITH_FIELDS = ("__dataclass_fields__", "__attrs_attrs__", "__pydantic_validator__")
-_DEEPEST = 5  # containers in each other: `{"messages": [{"content": [{"text": "a question"}]}]}`
+_DEEPEST = (
+    7  # containers in each other: `{"messages": [{"content": [{"text": "a question"}]}]}` is looked into
+)
+_SEQUENCE = 2  # so many of these levels is a list, which may have many parts
 _LOOKED_AT = 8  # parts: of more, the first one tells whether they are numbers
 _MOST = 64  # parts that are looked at: those of a longer list stand for the others
 
@@ -67,14 +70,16 @@ def length_in_columns(call: Call, at: int) -> int | None:
 
 def _of_sequence(item: Sequence[Any], size: int, depth: int) -> int:
     """Return the length of the parts of a list or tuple together, or how many there are."""
-    if not size or not depth:
+    if not size or depth < _SEQUENCE:
         return size
     # Not the methods of a class of the user's.
     part_at: Any = list.__getitem__ if isinstance(item, list) else tuple.__getitem__
     if size > _LOOKED_AT and type(part_at(item, 0)) in _NUMBERS:
         return size
     parts = part_at(item, slice(None, None, -(-size // _MOST)))
-    total = sum(map(len, parts)) if _STRINGS.issuperset(map(type, parts)) else _together(parts, depth - 1)
+    total = (
+        sum(map(len, parts)) if _STRINGS.issuperset(map(type, parts)) else _together(parts, depth - _SEQUENCE)
+    )
     return size if total is None else total * size // len(parts)
 
 

@@ -70,16 +70,22 @@ class _Rows:
         if library is not None:
             is_view = library.may_be_view if self._is_lone else library.is_view
             return self._of_arrays(is_view, library.copy, library.memory)
-        if depth and issubclass(kind, list | tuple | dict):
-            return lambda row: self._container(row, depth - 1)
-        wraps = issubclass(kind, UserDict | UserList)  # around a dict or list, of which the level counts
-        if depth and (wraps or has_fields(kind)):
-            return lambda row: self._model(row, depth if wraps else depth - 1)
-        if depth and issubclass(kind, deque):
-            return lambda row: self._deque(row, depth - 1)
+        of_parts = self._of_parts(kind) if depth else None
+        if of_parts is not None:
+            return lambda row: of_parts(row, depth - 1)
         if is_like_an_array(kind):
             return self._of_arrays(_has_base, _array_copy, id)
         return _memory if issubclass(kind, memoryview) else None
+
+    def _of_parts(self, kind: type) -> Callable[[Any, int], Any] | None:
+        """Return what copies parts of objects of this type, None if it is none that has parts."""
+        if issubclass(kind, list | tuple | dict):
+            return self._container
+        if issubclass(kind, UserDict | UserList):
+            return self._wrapped
+        if issubclass(kind, deque):
+            return self._deque
+        return self._model if has_fields(kind) else None
 
     def _of_arrays(
         self, is_view: Callable[[Any], bool], copied: Copier, memory: Callable[[Any], int]
@@ -105,6 +111,19 @@ class _Rows:
             return with_children(row, row, copied) if any(map(is_not, copied, children)) else row
         except Exception:  # noqa: BLE001  of the row's class: no row of another caller is to blame for it
             return row
+
+    def _wrapped(self, row: Any, depth: int) -> Any:
+        """Return a `UserDict`, such as a `BatchEncoding`, or a `UserList`; a copy if its data is copied."""
+        try:
+            data = attributes(row)["data"]  # not what it has besides: such objects may lead to each other
+            copied = self._container(data, depth)
+            if copied is data:
+                return row
+            made = copy(row)
+            made.data = copied
+        except Exception:  # noqa: BLE001
+            return row
+        return made
 
     def _deque(self, row: deque[Any], depth: int) -> deque[Any]:
         """Return a deque; a copy of it if some of what is in it is copied."""

@@ -21,7 +21,7 @@ class Effects:
 
     def __init__(self) -> None:
         self.answered: list[Call] = []
-        """Calls that have their answer: their callers are to be woken."""
+        """Calls that have their answer, and streams that have a new piece: their callers are to be woken."""
         self.let_in: list[Call] = []
         """Calls that have waited for room and now are in the queue. Their callers are told with the lock."""
         self.released: list[Call] = []

@@ -8,7 +8,7 @@ from typing import Any
 
 from batched._core.batch_fault import in_words
 from batched._policy.chains import forget_variables
-from batched.errors import RestartWorker
+from batched.errors import RestartWorker, error_behind
 
 
 @dataclass(slots=True, eq=False)
@@ -38,11 +38,11 @@ def cause_of(restart: RestartWorker) -> BaseException:
     """
     me = _thread.get_ident()
     if (worker := OF_THREAD.get(me)) is not None:  # an event loop has none
-        BROKEN[me] = in_words(restart.__cause__ or restart)
+        BROKEN[me] = in_words(error_behind(restart))
         worker.state = None
     forget_variables(restart)
     if restart.__cause__ is not None or restart.args:
-        return restart.__cause__ or restart
+        return error_behind(restart)
     return RestartWorker("the worker was broken; write `raise batched.RestartWorker from error` to say how")
 
 

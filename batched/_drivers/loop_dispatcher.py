@@ -19,11 +19,10 @@ from batched._drivers.batch_task import BatchTask
 from batched._drivers.current_batch import outer_batches
 from batched._drivers.dispatcher import Dispatcher
 from batched._drivers.driver import Driver
+from batched._drivers.logs import log
 from batched._drivers.stream_wakeups import apart, ring
 from batched._drivers.timers import Timer, call_later
 from batched._drivers.wakeups import ask, resolve_on_loop
-
-_logger = logging.getLogger("batched")
 
 
 class LoopDispatcher(Dispatcher):
@@ -271,7 +270,7 @@ class LoopDispatcher(Dispatcher):
 
     def _give_up(self, error: BaseException, batch: Batch | None = None) -> None:
         """Answer `batch`, or else all calls, with `error`, a fault of this library. Needs the lock."""
-        _logger.error("%s: its event loop's task failed", self.name, exc_info=error)
+        log(logging.ERROR, "%s: its event loop's task failed", self.name, error=error)
         batcher = self.batcher
         if batch is not None:
             batcher.give_up(error, batch)

@@ -32,7 +32,7 @@ from batched._drivers.circles import WORKERS, forget_worker
 from batched._drivers.current_batch import DROP_DEPARTED, IN_THREAD
 from batched._drivers.current_worker import BROKEN, OF_THREAD, Worker
 from batched._drivers.fork_and_exit import register, start_thread
-from batched._drivers.logs import log_error
+from batched._drivers.logs import log, log_error
 from batched._drivers.private_python import HAS_DAEMONS, frames_of_threads
 from batched._drivers.runners import new_runner
 from batched._drivers.step_lock import StepLock, is_outdated, new_step_lock
@@ -40,12 +40,12 @@ from batched._drivers.workers import Work, pause
 from batched._policy.chains import forget_variables
 from batched.errors import ClosedError
 
-_logger = logging.getLogger("batched")
 _inherited: list[object] = []
 
 _AGAIN = 10.0  # times as long as a failed start took, a worker waits for its next try while others work
 _LEAST_PAUSE_S = 1.0
 _WEIGHT = 1 / 8  # of one batch in what is learned of the wait for a worker
+_RESTARTS = "%s: restarting the worker %r after %s"
 
 
 class CanShutDown(Protocol):
@@ -392,7 +392,7 @@ class WorkerPool:
         if is_last:
             self._turn_all_away(error)
         else:
-            _logger.error("%s: could not start the worker %r", self.name, worker.name, exc_info=error)
+            log(logging.ERROR, "%s: could not start the worker %r", self.name, worker.name, error=error)
 
     def _turn_all_away(self, error: BaseException) -> None:
         """Answer all calls that wait with `error`: no worker will run them."""
@@ -462,7 +462,7 @@ class WorkerPool:
         elif worker.loop_of_state is not None and worker.loop_of_state is not self.runners.get(me):
             why = "an error that ended its event loop"
         if why is not None:
-            _logger.warning("%s: restarting the worker %r after %s", account.name, worker.name, why)
+            log(logging.WARNING, _RESTARTS, account.name, worker.name, why)
             OF_THREAD.pop(me, None)
             worker.current = None
         self.asking[seat] = None
@@ -567,8 +567,8 @@ class WorkerPool:
         if runner is not None:
             try:
                 runner.close()
-            except BaseException:  # of a task that a function has left behind
-                _logger.exception("%s: could not close a worker's event loop", self.name)
+            except BaseException:  # noqa: BLE001  of a task that a function has left behind
+                log_error("%s: could not close a worker's event loop", self.name)
         for known in (OF_THREAD, IN_THREAD):
             known.pop(me, None)
         forget_worker()
@@ -786,7 +786,7 @@ class SharedWorkers(Seat):
 
     def _failed(self, error: BaseException) -> None:
         """Answer all calls of this function with `error`, a fault of this library."""
-        _logger.error("%s: the worker failed", self.dispatcher.name, exc_info=error)
+        log(logging.ERROR, "%s: the worker failed", self.dispatcher.name, error=error)
         self._pool.turns.not_due(self)
         self.dispatcher.give_up(None, error)
         self._pool.asking[self] = None

@@ -23,7 +23,7 @@ from batched._policy.surroundings import is_of_surroundings
 
 _NOT_RETRIED = (
     "the batch was not retried in halves, because it has an item that one run may use up (an iterator, an "
-    "open file): so all callers of the batch get this error"
+    "open file, a socket, a queue): so all callers of the batch get this error"
 )
 
 _AT_REST = ("failed",)
@@ -190,7 +190,8 @@ class Isolation(Feature):
         first = self.river.first
         for half in [half for half in first if half.search is search]:
             first.remove(half)
-            self.river.end_unrun(half, half.error or error, started, now)
+            met = error if half.error is None else half.error  # an error may be false, or raise if asked
+            self.river.end_unrun(half, met, started, now)
 
     # -- it has worked ------------------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ from batched._core.call import Call, Wrapper
 from batched._core.options import Options, has_stages
 from batched._core.parameters import signature_of
 from batched._parts.layers import Divisible
-from batched.errors import RestartWorker
+from batched.errors import RestartWorker, error_behind
 
 _IN_WORDS = {"prepare": "preparing", "function": "running", "finish": "finishing"}
 
@@ -192,7 +192,7 @@ def note_stage(error: BaseException, stage: str, batch: Batch) -> None:
     """Note on `error` in which stage of `batch` it was raised; of one that is raised again, the last."""
     size = batch.size
     if isinstance(error, RestartWorker):
-        error = error.__cause__ or error  # callers get that
+        error = error_behind(error)  # callers get that
     note = f"while {_IN_WORDS[stage]} a batch of {size} {'item' if size == 1 else 'items'}"
     try:
         notes = getattr(error, "__notes__", [])

@@ -242,8 +242,8 @@ class Link(ABC):
                 try:
                     found += self._frame(number, sent.caller, request, now)
                 except (FrameError, LookupError) as error:
-                    if self._sent.pop(number, None) is not None:
-                        refused += _failed([sent], error)
+                    refused += _failed([sent], error)
+                    self._sent.pop(number, None)
         for name, calls in together.items():
             for at in range(0, len(calls), MOST_ROWS):
                 found += self._frame_of_several(name, calls[at : at + MOST_ROWS], refused, now)
@@ -269,8 +269,8 @@ class Link(ABC):
                 try:
                     found += self._frame(number, sent.caller, request, now)
                 except (FrameError, LookupError) as error:
-                    if self._sent.pop(number, None) is not None:
-                        refused += _failed([sent], error)
+                    refused += _failed([sent], error)
+                    self._sent.pop(number, None)
             return found
         rows = [
             CALL_ROW.pack(
@@ -443,6 +443,7 @@ class Link(ABC):
         if sent is None:
             return
         call, codec = sent.call, self.terms.codec
+        told.append(call)
         try:
             if len(call.results) >= sent.caller.max_pieces:
                 raise too_slow(sent.caller.name, sent.caller.max_pieces, " in the server")  # noqa: TRY301
@@ -451,7 +452,6 @@ class Link(ABC):
             call.owns_error = True
             call.fail(error)
             self.cancel(call)
-        told.append(call)
 
     # -- the end ------------------------------------------------------------------------------------------
 

@@ -101,6 +101,13 @@ class LoopLink(Link):
 
     def check_greeting(self, peer: socket.socket) -> None:
         """Give up an attempt to connect, if the server has not greeted."""
+        try:
+            self._check_greeting(peer)
+        except BaseException:
+            self._interrupted([])
+            raise
+
+    def _check_greeting(self, peer: socket.socket) -> None:
         if self.socket is peer and not self.has_greeted:
             self._read()  # it may have, while this loop stood still
         loop = self.loop()
@@ -148,10 +155,9 @@ class LoopLink(Link):
             return
         try:
             self._come(count, told)
-        except DisconnectedError as error:
-            self._lost(error)
         except Exception as error:  # noqa: BLE001  no frame, or no greeting
-            self._lost(self.lost(error))
+            self._wake(told)  # what came before it
+            self._lost(error if isinstance(error, DisconnectedError) else self.lost(error))
 
     def _come(self, count: int, told: list[Call]) -> None:
         self.filled(count, told)

@@ -257,10 +257,12 @@ class ThreadLink(Link):
         while count := self._receive(peer):
             was_open = self.is_open
             told: list[Call] = []
-            self.filled(count, told)
-            if self.is_open and not was_open:
-                self.flush_soon()
-            wake_callers(told, "")
+            try:
+                self.filled(count, told)
+                if self.is_open and not was_open:
+                    self.flush_soon()
+            finally:  # what came before an error, too
+                wake_callers(told, "")
             del told  # while this waits for more, it would keep the calls, and with them the client
             if not self.takes_calls:
                 self._leave()

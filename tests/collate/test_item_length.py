@@ -104,6 +104,7 @@ ITEMS: list[tuple[Any, int | None]] = [
     ({"messages": [{"role": "user", "content": [{"type": "text", "text": "x" * 20}]}]}, 28),
     (Request(query="ab", passages=["c", "de"]), 5),
     (Mock(), None),
+    ([[[["ab", "cd", "ef"]]]], 3),
     ({}, None),
     ((("ab", "c"), ("d", ("e", "f"))), 6),
 ]

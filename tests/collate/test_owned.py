@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
+from collections import UserDict
 from types import SimpleNamespace
 from typing import Any
 
@@ -53,6 +54,18 @@ def test_one_view_among_many_values_is_found(row: list[Any]) -> None:
     assert answer is not row
     assert row[-1] is before
     assert not np.shares_memory(_last(answer), BUFFER)
+
+
+class Node(UserDict[str, int]):
+    """One that leads to others, besides its data."""
+
+
+def test_what_a_dict_of_the_users_leads_to_is_not_looked_into() -> None:
+    """Nodes in a ring would else be walked again and again, for ever."""
+    nodes = [Node(value=number) for number in range(3)]
+    for at, node in enumerate(nodes):
+        node.before, node.after = nodes[at - 1], nodes[(at + 1) % 3]  # type: ignore[attr-defined]
+    assert owned(nodes) == nodes
 
 
 @pytest.mark.libraries

@@ -83,3 +83,23 @@ def test_a_log_that_fails_ends_no_worker(options: Any) -> None:
     assert [future.result(PATIENCE_S) for future in futures] == [0, 1, 2, 3]
     assert fn.submit(4).result(PATIENCE_S) == 4
     fn.shutdown()
+
+
+@pytest.mark.usefixtures("_logs_fail")
+@pytest.mark.thread_unsafe(reason="the log is that of the process")
+def test_a_worker_is_made_anew_though_the_log_fails() -> None:
+    """Its calls have their answers, and not the error of the log."""
+    made: list[str] = []
+    broken = [1]
+
+    def echo(items: list[int]) -> list[int]:
+        if items == broken:
+            broken.clear()
+            raise batched.RestartWorker from OSError("lost")
+        return items
+
+    with batched.Workers(["a"], initializer=made.append) as workers:
+        fn = batched.dynamically(echo, batch_size=1, timeout_ms=0, workers=workers)
+        assert [fn.submit(item).result(PATIENCE_S) for item in range(3)] == [0, 1, 2]
+        fn.shutdown()
+    assert made == ["a", "a"]

@@ -306,6 +306,23 @@ def test_each_caller_of_an_outage_gets_the_error_of_the_last_run_that_it_was_in(
     assert driver.delay(2.0) is None
 
 
+class Doubtful(KeyError):
+    """An error that raises when it is asked whether it is true."""
+
+    def __bool__(self) -> bool:
+        raise TypeError("neither")
+
+
+def test_an_error_need_not_be_true() -> None:
+    """It is that of its callers as any other."""
+    driver = ManualDriver(Options(timeout_ms=0, batch_size=4), Queue, COLLATOR)
+    calls = singles(4)
+    driver.push(*calls)
+    driver.fail(driver.pop(0.0), Doubtful(), 1.0)
+    assert driver.fail(driver.pop(1.0), ConnectionError(), 2.0)
+    assert [type(call.error) for call in calls] == [ConnectionError, ConnectionError, Doubtful, Doubtful]
+
+
 def test_errors_of_the_surroundings_are_not_divided() -> None:
     """No item is to blame, so nothing is run again."""
     outage = Outage()

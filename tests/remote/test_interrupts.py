@@ -1,4 +1,4 @@
-"""Ctrl-C at each bytecode of a client: its other calls are answered, or fail; none waits for ever."""
+"""Ctrl-C at the bytecodes of a call through a socket: later calls are answered."""
 
 from __future__ import annotations
 

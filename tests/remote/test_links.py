@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 
 import batched
+from batched._remote import session
 from batched._remote.frames import LEAST_TOGETHER, RESULT_ROW, FrameReader, Kind, frame, rows
 from batched._remote.greeting import ClientGreeting, ServerGreeting, proof
 from batched._remote.link import Link
@@ -317,6 +318,19 @@ def test_a_program_that_is_no_server_is_called_so(bind: str, said: Any) -> None:
         with pytest.raises(batched.DisconnectedError, match=text):
             asyncio.run(asyncio.wait_for(client.double.acall(1), PATIENCE_S))
         thread.join(PATIENCE_S)
+
+
+def test_an_answer_that_comes_before_a_frame_that_cannot_be_read_is_one(
+    bind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In threads and in tasks: only what comes later is lost."""
+    bad = frame(Kind.RESULTS, 0, 3, 0, b"x")
+    monkeypatch.setattr(
+        session, "frame", lambda kind, *rest: frame(kind, *rest) + (bad if kind == Kind.RESULT else [])
+    )
+    with serving(bind, functions={"double": doubling()}), batched.connect(bind) as client:
+        assert client.double.submit(1).result(PATIENCE_S) == 2
+        assert asyncio.run(asyncio.wait_for(client.double.acall(2), PATIENCE_S)) == 4
 
 
 @pytest.mark.parametrize("wait_s", [0, 1])

@@ -76,7 +76,7 @@ def test_the_error_says_why_all_callers_have_it(flavour: Flavour) -> None:
         futures = [flavour.start(fn, upload(text)) for text in "ab"]
         for future in futures:
             (note,) = notes_on_retries(future.exception(PATIENCE_S))
-            assert "an item that one run may use up (an iterator, an open file)" in note
+            assert "an item that one run may use up (an iterator, an open file, a socket, a queue)" in note
     assert gate.batches == [2, 2]
     error = Bad("another")
     lonely = flavour.decorate(gate, batch_size=1, timeout_ms=0)

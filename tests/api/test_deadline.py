@@ -112,7 +112,7 @@ def test_the_time_of_an_asynchronous_cache_counts() -> None:
     async def main() -> list[Any]:
         fn = aio.dynamically(AsyncGate(), timeout_ms=0, cache=Held())
         fn.__wrapped__.opened.set()
-        with batched.deadline(50):
+        with batched.deadline(300):
             calls = [fn("get"), fn.options(request_cache={})(["a", "get"]), fn("set")]
             return await asyncio.wait_for(asyncio.gather(*calls, return_exceptions=True), PATIENCE_S)
 

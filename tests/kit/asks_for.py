@@ -71,6 +71,7 @@ ASKS_FOR: dict[str, tuple[str, ...]] = {
         "test_a_call_from_inside_the_batch_function_is_an_error",
         "test_a_handler_of_the_log_may_ask_the_batcher_and_may_fail",
         "test_a_call_from_inside_a_function_on_the_same_workers_is_refused",
+        "test_a_call_from_inside_a_stage_is_refused",
         "test_a_call_from_inside_a_stage_would_wait_for_itself",
         "test_what_lands_after_the_cache_was_asked_does_not_run_twice",
         # The server keeps the instance, and knows the signature.

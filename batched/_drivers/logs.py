@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import sys
 
 _logger = logging.getLogger("batched")
 
@@ -16,5 +17,4 @@ def log(level: int, text: str, *args: object, error: BaseException | None = None
 
 def log_error(text: str, *args: object) -> None:
     """Log the error that is handled. A handler of the log may fail too, which is not to end a worker."""
-    with contextlib.suppress(Exception):
-        _logger.error(text, *args, exc_info=True)  # noqa: LOG014  called while one is handled
+    log(logging.ERROR, text, *args, error=sys.exception())

@@ -102,12 +102,12 @@ class LoopLink(Link):
     def check_greeting(self, peer: socket.socket) -> None:
         """Give up an attempt to connect, if the server has not greeted."""
         try:
-            self._check_greeting(peer)
+            self._retry_unless_greeted(peer)
         except BaseException:
             self._interrupted([])
             raise
 
-    def _check_greeting(self, peer: socket.socket) -> None:
+    def _retry_unless_greeted(self, peer: socket.socket) -> None:
         if self.socket is peer and not self.has_greeted:
             self._read()  # it may have, while this loop stood still
         loop = self.loop()

@@ -37,7 +37,6 @@ from batched._policy.window import AtOnce, StartReason, Window
 from batched.errors import QueueFullError, without_own_frames
 
 _IS_AT_REST = attrgetter("is_at_rest")
-_OF_ALIKE = 8  # of so many runs in the midst of lists, features that hear of answers hear of one
 
 FeatureT = TypeVar("FeatureT", bound=Feature)
 
@@ -113,7 +112,6 @@ class Batcher(Inbox):
         """An error of this library, while it queued calls."""
         self._in_hand: list[Call] = []  # these calls
         self._has_first = False  # whether the next batch is a part, as `plan` has found
-        self._amid_lists = 0  # runs that have answered no call, nor begun a list
         self._aside_ran = False  # last: then calls that are due have a turn
         self.window: Window = AtOnce(StartReason.NO_GAIN)
         """Says until when a batch that is not full is held back."""
@@ -638,10 +636,8 @@ class Batcher(Inbox):
                     self.effects.has_moved = True
                 is_lesson = self._gate.opens(batch, started, now)
                 told = self._answered
-                if told and not done and batch.slices[0][1]:
-                    self._amid_lists += 1
-                    if self._amid_lists % _OF_ALIKE:
-                        told = ()
+                if not is_lesson and not done and batch.slices[0][1]:  # in the midst of a list
+                    told = ()
                 if is_lesson or told or self._ended:
                     self._learn(Run(batch, started, now, len(done), error, is_lesson=is_lesson), told)
         finally:  # also after a fault of this library

@@ -11,7 +11,7 @@
 | `took(batch, now)` | a batch is about to run, from the queue or from `River.first`; it may become less |
 | `failed(batch, error, started, now)` | asked whether its items run again; then no other is asked |
 | `ended(run)` | a run has ended |
-| `answered(run)` | likewise; of runs in the midst of lists, which answer no call, of one in eight |
+| `answered(run)` | likewise; of runs in the midst of lists, which answer no call, only of lessons |
 | `lesson(run)` | likewise, if it is one to learn from |
 
 All but `door` with the lock. A batcher keeps, for each hook, the methods of the features that have it;

@@ -434,11 +434,11 @@ class Hears(Feature):
         self.heard["answered"].append(run.batch.slices[0][1])
 
 
-def test_of_runs_in_the_midst_of_lists_features_that_wait_for_answers_hear_of_one_in_eight() -> None:
-    """Of the first of a list, and of the last, in any case; others hear of each."""
+def test_of_runs_in_the_midst_of_lists_features_that_wait_for_answers_hear_of_lessons() -> None:
+    """One in eight is one, at rest. Of the first and the last of a list they hear too; others of each."""
     feature = Hears()
     alone = Alone(features=[feature])
     alone.arrive(listed(4 * 20))
     for _ in range(20):
         alone.finish(alone.next())
-    assert feature.heard == {"ended": [*range(0, 80, 4)], "answered": [0, 32, 64, 76]}
+    assert feature.heard == {"ended": [*range(0, 80, 4)], "answered": [0, 4, 36, 68, 76]}

@@ -10,11 +10,12 @@ give. Both fade, and have a standard error. The first batch of a level may compi
 count.
 
 *Tried.* Where a backlog fills batches, only one size is seen. So now and then a batch has fewer items, down
-to the next power of two, or more, up to the next. At first trials take turns with other batches, so that both
-are judged in the same minute; once it is sure which size is better, the gap to the next trial doubles each
-time. A trial costs the time that it took beyond that of its items in other batches. Trials have 2 % of the
-worker's time, and none starts that is expected to cost more than is left of it, or to take a good part of the
-time that a call with a deadline has left.
+to the next power of two, or more, up to the next. In such a flood it goes further down as soon as a smaller
+size may be better: the trial is of the size that may be best, by its mean and by what that may be off. At
+first trials take turns with other batches, so that both are judged in the same minute; once it is sure which
+size is better, the gap to the next trial doubles each time. A trial costs the time that it took beyond that
+of its items in other batches. Trials have 2 % of the worker's time, and none starts that is expected to cost
+more than is left of it, or to take a good part of the time that a call with a deadline has left.
 
 *Decided.* A smaller size is chosen if its items take less than those of all larger batches do, and a larger
 one if it is surely better. Two halves of a batch, one after the other, answer their items a quarter of a
@@ -49,7 +50,8 @@ _LOAD = 256  # batches, of which is known how long the worker was idle between t
 _PAUSE = 4  # batches: a longer pause counts for no more
 # In standard errors:
 _SMALLER = 1.2  # ... of a reason to choose a smaller size
-_LARGER = 1.5  # ... to choose a larger one, while there is time to spare: without it, capacity counts
+_LARGER = 1.5  # ... to choose a larger one, while there is time to spare
+_CROWDED = 0.45  # ... and without it, as capacity counts then
 _SPARE = 4.0  # times the idle time, as long as the busy time: enough time to spare
 _SURE = 3.0  # ... to try ever more rarely
 _PRECISE = 0.01  # of what an item takes: with a lower standard error, more trials tell nothing
@@ -58,7 +60,7 @@ _FIRST = 32  # batches before the first trial
 _GAP = 2  # batches from one trial to the next, at first
 _MOVED = 16  # ... at most, once the size has changed
 _RAREST = 1024
-_UNDECIDED = 1.01  # the gap grows by that while it is not sure which size is better
+_UNDECIDED = 1.005  # the gap grows by that while it is not sure which size is better
 _EACH = 8  # batches from one decision to the next, if there was no trial
 _COMPILED = 2.0  # times what was expected
 _WEIGHT = 1 / 16  # of one batch in the drift
@@ -118,12 +120,13 @@ class BestSize:
         So many `items` wait, so many fit into a batch, and the next deadline is in `spare_s` seconds.
         """
         size = min(items, self.size, fits)
-        level = self._level_of(size)
+        usual = self._larger[self._level_of(size)]
+        level = self._level_above_trial(size)
         if level and self._batches >= self._next[level]:
             less = self._size_of(level - 1)
             if self._is_known_worse(level):
                 self._postpone(level, is_sure=True)
-            elif self._may_try(level, less, self._larger[level], self._full[level - 1], spare_s):
+            elif self._may_try(level, less, usual, self._full[level - 1], spare_s):
                 return less
             else:
                 return None  # a trial of a larger size would spend what is saved for this one
@@ -133,6 +136,24 @@ class BestSize:
             if more > size and self._may_try(up, more, self._full[up - 1], self._larger[up], spare_s):
                 return more
         return None
+
+    def _level_above_trial(self, size: int) -> int:
+        """Return the level above the smaller size that is next to be tried, where batches have `size` items.
+
+        In a flood, where they have as many as they may, that size is the one that may be best.
+        """
+        if size != self.size:
+            return self._level_of(size)
+        level, usual, least, may_be = self._at, self._larger[self._at], inf, 0.0
+        for above in range(level, 0, -1):
+            half = self._full[above - 1]
+            if half.batches >= 1:  # else it may be as good as the next larger one
+                may_be = half.each - _SMALLER * half.error(self._noise)
+            if self._batches >= self._next[above] and may_be < least:
+                level, least = above, may_be
+            if min(half.batches, usual.batches) < 1 or may_be >= usual.each:
+                break
+        return level
 
     def _is_known_worse(self, level: int) -> bool:
         """Whether batches below `level` were so much worse as they came that no trial is needed."""
@@ -193,8 +214,9 @@ class BestSize:
             self._plan(trial[0])
         if trial is not None or not self._batches % _EACH:
             self._decide()
+        down = self._level_above_trial(size if trial is None else self.size)
         up = min(self._at + 1, self._top)
-        self.is_due = self._credit > 0.0 and self._batches >= min(self._next[level], self._next[up])
+        self.is_due = self._credit > 0.0 and self._batches >= min(self._next[down], self._next[up])
 
     def _note_drift(self, seen: Seen, size: int, seconds: float) -> None:
         """Forget what was learned if the function has become slower or faster."""
@@ -263,7 +285,7 @@ class BestSize:
         if not full.is_known:
             return None
         now = full.each * self._price(self._at)
-        sure = _LARGER * min(1.0, _SPARE * self._idle_s / self._busy_s)
+        sure = max(_LARGER * min(1.0, _SPARE * self._idle_s / self._busy_s), _CROWDED)
         for level in range(self._top, self._at, -1):
             seen = self._larger[level]
             if seen.is_known and seen.each * self._price(level) + sure * self._error(seen, full) < now:

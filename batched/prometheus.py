@@ -74,8 +74,8 @@ class Collector:
         except ValueError as error:  # each of its names is registered already
             error.add_note(
                 "One Collector reads all batchers of the process, and this registry seems to have one. "
-                "Create it once, or "
-                "give each app a registry of its own, a prometheus_client.CollectorRegistry()."
+                "Create it once, or give each app a registry of its own: "
+                "registry=prometheus_client.CollectorRegistry()"
             )
             raise
 

@@ -46,6 +46,7 @@ _OF_OTHERS = {
     "max_queue_delay_microseconds": "timeout_ms",  # Triton
     "max_wait_ms": "timeout_ms",
     "postprocess": "finish",
+    "timeout": "deadline_ms",  # of a call; for the decorator, the nearest name is right
 }
 """Options of other libraries, and words for them, that are not like the names here."""
 

@@ -67,8 +67,17 @@ class Collector:
 
     def __init__(self, registry: CollectorRegistry | None = REGISTRY) -> None:
         self._histories: dict[int, History] = {}
-        if registry is not None:
+        if registry is None:
+            return
+        try:
             registry.register(self)
+        except ValueError as error:  # each of its names is registered already
+            error.add_note(
+                "One Collector reads all batchers of the process, and this registry seems to have one. "
+                "Create it once, or give each app a registry of its own: "
+                "registry=prometheus_client.CollectorRegistry()"
+            )
+            raise
 
     def describe(self) -> Iterable[Metric]:
         """Return the metrics without any figures, so that registering reads nothing."""

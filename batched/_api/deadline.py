@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeVar
 from weakref import ref
 
 from batched._clock import monotonic
-from batched._core.call import Call
+from batched._core.call import BlockDeadline, Call
 from batched._core.option_checks import a_time
 from batched._drivers.arrivals import with_each
 from batched._drivers.wakeups import FUTURE
@@ -148,4 +148,4 @@ def _bound(driver: Any, call: Call) -> None:
         return
     for each in (call, *call.parts):
         if each.deadline is None or each.deadline > until:
-            each.deadline = max(each.arrived, until)
+            each.deadline = BlockDeadline(max(each.arrived, until))

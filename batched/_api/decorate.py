@@ -38,8 +38,17 @@ _SELF = Parameter("self", Parameter.POSITIONAL_ONLY)
 _ONE_ITEM = [bool, int, float, complex, str, bytes, bytearray, dict, set, frozenset]
 """Types of a parameter for which a list is wrong."""
 
-_OF_OTHERS = {"batch_timeout": "timeout_ms", "max_latency_ms": "default_deadline_ms"}
-"""Options of LitServe and BentoML that are called otherwise here."""
+_OF_OTHERS = {
+    "batch_size_fn": "length",  # Ray Serve
+    "batch_timeout": "timeout_ms",  # LitServe
+    "deadline": "default_deadline_ms",
+    "max_latency_ms": "default_deadline_ms",  # BentoML
+    "max_queue_delay_microseconds": "timeout_ms",  # Triton
+    "max_wait_ms": "timeout_ms",
+    "postprocess": "finish",
+    "timeout": "deadline_ms",  # of a call; for the decorator, the nearest name is right
+}
+"""Options of other libraries, and words for them, that are not like the names here."""
 
 _ROWS = re.compile(r"^( +)\w+: Each one says in an editor what it means.*$", re.MULTILINE)
 """The line of a docstring that the rows of the table replace. Editors show the line."""
@@ -156,8 +165,8 @@ def check_names(refusal: str, can: str, given: Iterable[str], known: Iterable[st
     names = [*known]
     for name in given:
         if name not in names:
-            near = [_OF_OTHERS[name]] if name in _OF_OTHERS else get_close_matches(name, names, 1)
-            meant = f" (did you mean {near[0]!r}?)" if near and near[0] in names else ""
+            near = (_OF_OTHERS.get(name), *get_close_matches(name, names, 1))
+            meant = next((f" (did you mean {each!r}?)" for each in near if each in names), "")
             raise TypeError(f"{refusal} {name!r}{meant}{_where(name)}; it {can} {', '.join(names)}")
 
 

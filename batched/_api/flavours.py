@@ -92,6 +92,8 @@ class ThreadedFunction(DecoratedFunction[ThreadDriver]):
         deadline the future has a `TimeoutError`, unless all items have started: then it is answered late, so
         bound the wait with `future.result(timeout=...)`, in seconds. With `continuous=True` an item that has
         started leaves its batch, and has that error, at the next step.
+
+        When the interpreter exits, calls in the queue are cancelled, so wait for those that you need.
         """
         driver = self._shared.driver or self._find()
         call: Call = self._shared.read(self, args, named, monotonic())

@@ -97,7 +97,7 @@ class ColumnCollator:
         try:
             bound = self._signature.bind(*args, **named)
         except TypeError as error:
-            raise self._refused(str(error)) from None
+            raise self._refused(f"{error}{'' if named else _remedy_of_tuples(args)}") from None
         columns, rest = bound.args, bound.kwargs
         if len(columns) > self._most_by_position or (rest and not self._settings.isdisjoint(rest)):
             raise self._setting_given(bound.arguments, rest)
@@ -210,3 +210,16 @@ class _ByName:
         positions, *names = self.key
         named = dict(zip(names, columns[positions:], strict=True))
         return self._function.__wrapped__(*columns[:positions], **named)
+
+
+def _remedy_of_tuples(args: tuple[Any, ...]) -> str:
+    """Return what to write where a tuple, or a list of tuples, was passed in the place of the columns."""
+    match args:
+        case (tuple(),):
+            return (
+                "; a tuple is passed in parts, as in fn(*item), and many to a map as in fn.map(*zip(*items))"
+            )
+        case ([tuple(), *_],):
+            return "; tuples are passed as a list for each parameter, as in fn(*map(list, zip(*items)))"
+        case _:
+            return ""

@@ -103,7 +103,7 @@ class ListCollator:
             rows = self._rows(outputs) if copies is None else copies
         if len(rows) != batch.size:
             batch.returned = len(rows)
-            raise BatchError(self._miscounted(len(rows), batch.size))
+            raise BatchError(self._miscounted(len(rows), batch.size) + _remedy_of_tuple(outputs, batch.size))
         # A lone row, the most frequent case, is looked at here.
         is_plain = are_mine or (type(rows[0]) in PLAIN if batch.size == 1 else are_plain(rows))
         if not is_plain:
@@ -132,7 +132,7 @@ class ListCollator:
         rows = outputs if type(outputs) is list else self._rows(outputs)
         if len(rows) != given:
             batch.returned = len(rows)
-            raise BatchError(self._miscounted(len(rows), given))
+            raise BatchError(self._miscounted(len(rows), given) + _remedy_of_tuple(outputs, given))
         return self.split(rows[: batch.size], batch)
 
     def elements(self, piece: Slice) -> int:  # noqa: ARG002  for the protocol
@@ -199,6 +199,17 @@ def _remedy(outputs: Any) -> str:
     if hasattr(outputs, "columns"):
         return ", which iterates over its columns: return a list of its rows"
     return f", {reprlib.repr(outputs)}"
+
+
+def _remedy_of_tuple(outputs: Any, items: int) -> str:
+    """Return what to write if `outputs` is a tuple such as all vectors and all scores; else nothing."""
+    if not isinstance(outputs, tuple) or not outputs:
+        return ""
+    try:
+        fit = all(len(each) == items for each in outputs)
+    except Exception:  # noqa: BLE001  a result may fail in any way when it is asked for its length
+        return ""
+    return "; if each of these has one element per item, write `return list(zip(*outputs))`" if fit else ""
 
 
 def _checked(part: list[Any], piece: Slice, batch: Batch) -> list[Any] | BaseException:

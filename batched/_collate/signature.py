@@ -244,6 +244,8 @@ class Signatures:
         elif isinstance(value, list):
             reasons = [library.unfit(row) for row in value if (library := library_of(row)) is not None]
             why = next(filter(None, reasons), "a list must hold arrays of one library, one per row")
+            if value and all(isinstance(row, list | int | float) for row in value):
+                why += '; numpy.asarray makes one of a row, and a tokenizer does with return_tensors="np"'
         elif value is None or isinstance(value, str | bytes | int | float):
             why = "it has no rows, so leave it out"
         else:

@@ -58,6 +58,12 @@ class Wrapper(Protocol):
     def __wrapped__(self) -> Callable[..., Any]: ...
 
 
+class BlockDeadline(float):
+    """A deadline that a block of code has given to a call: no caller has asked for those milliseconds."""
+
+    __slots__ = ()
+
+
 class Call(TaskAwaitable):
     """The items that one caller asks for at once, and their answer.
 
@@ -299,8 +305,8 @@ class Call(TaskAwaitable):
     def allowed(self) -> str:
         """Return how long it may take, as messages say it."""
         allowed_ms = ((self.deadline or self.arrived) - self.arrived) * 1000
-        if not allowed_ms:
-            return "the 0 ms that its `batched.deadline` has left"
+        if type(self.deadline) is BlockDeadline:
+            return f"the {round(allowed_ms, 1):.15g} ms that its `batched.deadline` has left"
         # Rounded, because a clock that counts from a start months ago is exact to 0.001 us only.
         return f"deadline_ms={round(allowed_ms, 4) or allowed_ms:.15g}"
 

@@ -17,7 +17,7 @@ from batched._core.halves import cut_at
 from batched._core.hooks import Run
 from batched._policy.joining import Joining
 from batched._policy.window import StartReason
-from batched.errors import is_error, too_slow
+from batched.errors import ResultTypeError, is_error, too_slow
 
 _STEPS = (
     "a step of a generator has one piece per item of its batch: `batched.DONE` for an item that has ended"
@@ -222,7 +222,7 @@ class StreamBatcher(Batcher):
         return bool(self.effects.answered)
 
     def fail(self, batch: Batch, error: BaseException, now: float) -> bool:
-        """Do as every batcher; an error of a wrong number of pieces notes which number is right."""
-        if getattr(batch, "returned", None) is not None:
+        """Do as every batcher; an error of pieces that are not one per item notes what a step has."""
+        if getattr(batch, "returned", None) is not None or isinstance(error, ResultTypeError):
             error.add_note(_REFILLED_STEPS if self.options.continuous else _STEPS)
         return super().fail(batch, error, now)

@@ -484,6 +484,15 @@ class Link(ABC):
         """Whether an answer is to come."""
         return any(each.request is None for each in self._sent.copy().values())
 
+    def unreachable(self, broken: Exception) -> DisconnectedError:
+        """Return the error of calls that have waited long enough for a server, and what is missing."""
+        said = f"{self.terms.address} cannot be reached: {broken}"
+        if isinstance(broken, FileNotFoundError | ConnectionRefusedError):
+            said += "; no server is there, `python -m batched serve` starts one"
+        error = DisconnectedError(said)
+        error.__cause__ = broken
+        return error
+
     def lost(self, why: object) -> DisconnectedError:
         """Return the error that calls without an answer raise."""
         if self.is_closed:

@@ -118,8 +118,7 @@ class LoopLink(Link):
         """Forget an attempt to connect, and make another one if calls wait for it."""
         self._disconnect(loop)
         self._renew_reader()
-        error = DisconnectedError(f"{self.terms.address} cannot be reached: {broken}")
-        error.__cause__ = broken
+        error = self.unreachable(broken)
         told, left = self.give_up(error)
         self._wake(told)
         if left is None:

@@ -244,8 +244,7 @@ class ThreadLink(Link):
         if peer is not None:
             peer.close()
         self._renew_reader()
-        error = DisconnectedError(f"{self.terms.address} cannot be reached: {broken}")
-        error.__cause__ = broken
+        error = self.unreachable(broken)
         told, left = self.give_up(error)
         wake_callers(told, "")
         if left is None:

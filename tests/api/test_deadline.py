@@ -150,6 +150,22 @@ def test_a_call_of_a_block_that_is_late_has_no_time() -> None:
     fn.shutdown()
 
 
+def test_a_late_call_of_a_block_names_the_block() -> None:
+    """Not a `deadline_ms` that no caller has set; that of the call is named where it is the sooner one."""
+    gate = Gate(shut=True)
+    fn = batched.dynamically(gate, timeout_ms=0)
+    of_block = r"within the \d+(\.\d)? ms that its `batched.deadline` has left$"
+    with batched.deadline(30):
+        with pytest.raises(TimeoutError, match=of_block):
+            fn([1, 2])
+        with pytest.raises(TimeoutError, match=of_block):
+            fn.options(deadline_ms=ENDLESS_MS)(1)
+    with batched.deadline(ENDLESS_MS), pytest.raises(TimeoutError, match="within deadline_ms=20$"):
+        fn.options(deadline_ms=20)(1)
+    gate.open()
+    fn.shutdown()
+
+
 @pytest.mark.parametrize("ms", [0, -1, float("nan")])
 def test_a_deadline_is_above_zero(ms: float) -> None:
     """Others are refused at the door."""

@@ -90,6 +90,8 @@ def test_a_misspelt_option_is_told_the_nearest_name(decorator: Any, kind: Any, e
     for take, name, meant, can in (
         (decorator, "bach_size", "batch_size", "has batch_size, "),
         (fn.configure, "timeout", "timeout_ms", "can change .*batch_size, "),
+        (decorator, "timeout", "timeout_ms", "has batch_size, "),
+        (fn.options, "timeout", "deadline_ms", "has deadline_ms, "),
         (fn.options, "dedline_ms", "deadline_ms", "has deadline_ms, .*, request_cache$"),
     ):
         with pytest.raises(TypeError, match=rf"'{name}' \(did you mean '{meant}'\?\); it {can}"):

@@ -180,6 +180,10 @@ def test_arguments_are_shown() -> None:
         (3, "not int, 3"),
         ([1, 2], "returned 2 results for a batch of 1 item; it must return one result per item"),
         ([], "returned 0 results for a batch of 1 item; it must"),
+        (([1.0], [2.0]), r"has one element per item, write `return list\(zip\(\*outputs\)\)`$"),
+        ((1.0, 2.0), "None or an exception for an item without a result$"),
+        ((np.zeros(()), "a"), "None or an exception for an item without a result$"),
+        ((), "returned 0 results for a batch of 1 item; .* without a result$"),
     ],
 )
 def test_outputs_that_are_no_results_say_what_to_write(outputs: Any, message: str) -> None:

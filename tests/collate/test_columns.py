@@ -119,6 +119,25 @@ def test_what_python_would_refuse_is_refused(flavour: Flavour, args: Any, named:
         flavour.call(fn, *args, **named)
 
 
+@pytest.mark.parametrize(
+    ("item", "remedy"),
+    [
+        ((1, 2), "as in fn(*item), and many to a map as in fn.map(*zip(*items))"),
+        ([(1, 2), (3, 4)], "as in fn(*map(list, zip(*items)))"),
+    ],
+)
+def test_tuples_in_the_place_of_columns_are_told_what_to_write(
+    flavour: Flavour, item: Any, remedy: str
+) -> None:
+    """And what they are told works."""
+    fn = flavour.decorate(lambda xs, ys: list(zip(xs, ys, strict=True)), timeout_ms=0)
+    with pytest.raises(TypeError, match="missing a required argument: 'ys'; ") as caught:
+        flavour.call(fn, item)
+    assert str(caught.value).endswith(remedy)
+    assert flavour.call(fn, *(1, 2)) == (1, 2)
+    assert flavour.call(fn, *map(list, zip((1, 2), (3, 4), strict=True))) == [(1, 2), (3, 4)]
+
+
 def test_any_number_of_columns(flavour: Flavour) -> None:
     """`*columns` and `**columns` take what they are given."""
 

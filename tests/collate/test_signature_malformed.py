@@ -32,7 +32,7 @@ MALFORMED = [
     (
         {"x": [1, 2]},
         TypeError,
-        "'x' must be .* got a list of int, int: a list must hold arrays of one library",
+        "'x' must be .* got a list of int, int: a list must hold arrays of .*, one per row; numpy.asarray",
     ),
     ({"x": []}, TypeError, "'x' must be .* got an empty list"),
     ({"x": (np.ones(2),)}, TypeError, "got tuple: convert it first"),
@@ -41,7 +41,8 @@ MALFORMED = [
     ({"x": np.ma.masked_array([1])}, TypeError, "masked arrays would lose their mask"),
     ({"x": [np.ones(1), np.ma.masked_array([1.0])]}, TypeError, "masked arrays would lose their mask"),
     ({"x": torch.ones(2, 2).to_sparse()}, TypeError, "sparse and nested tensors are not supported"),
-    ({"x": [np.ones(2), torch.ones(3)]}, TypeError, "a list must hold arrays of one library"),
+    ({"x": [[1, 2], [3]]}, TypeError, 'one per row; .* a tokenizer does with return_tensors="np"$'),
+    ({"x": [np.ones(2), torch.ones(3)]}, TypeError, "a list must hold arrays of one library, one per row$"),
     (
         {"x": [np.ones(2), np.ones(3, "f4")]},
         ValueError,

@@ -87,7 +87,7 @@ def test_an_error_is_raised_even_to_who_wants_exceptions_returned(streaming: Fla
 def test_pieces_that_are_not_one_per_item_fail_the_stream(
     streaming: Flavour, pieces: Any, error: Any, message: str
 ) -> None:
-    """And close the generator; the next batch works."""
+    """With a note of what a step has. And close the generator; the next batch works."""
     closed = threading.Event()
 
     def generate(items: list[int]) -> Iterator[Any]:
@@ -100,8 +100,9 @@ def test_pieces_that_are_not_one_per_item_fail_the_stream(
     fn = streaming.decorate(generate, batch_size=2, timeout_ms=60_000)
     for stream in [streaming.stream(fn, item) for item in (1, 2)]:
         next(stream)
-        with pytest.raises(error, match=message):
+        with pytest.raises(error, match=message) as caught:
             next(stream)
+        assert any("a step of a generator has one piece per item" in note for note in caught.value.__notes__)
     assert closed.wait(PATIENCE_S)
     assert [list(stream) for stream in [streaming.stream(fn, item) for item in (3, 4)]] == [[3, 3], [4, 4]]
 

@@ -201,6 +201,16 @@ def test_it_registers_by_default_or_not_at_all() -> None:
     assert described == [(f.name, f.type, f.documentation) for f in unregistered.collect()]
 
 
+def test_a_second_one_says_that_one_is_enough(registry: CollectorRegistry) -> None:
+    """As in a cell of a notebook that is run again, or an app that is made for each test."""
+    with pytest.raises(ValueError, match="Duplicate") as caught:
+        Collector(registry)
+    assert any("Create it once, or give each app a registry" in note for note in caught.value.__notes__)
+    other = CollectorRegistry()
+    Collector(other)
+    assert page(other)
+
+
 def test_without_prometheus_client_the_error_says_what_to_install() -> None:
     """And the rest of the library needs it not."""
     output = run_script(

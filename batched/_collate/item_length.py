@@ -18,7 +18,7 @@ _SEQUENCES: tuple[Any, ...] = (list, tuple)
 _STRINGS = frozenset({str})
 _NUMBERS = frozenset({int, float, bool})
 _ARRAYS = frozenset({"numpy", "torch"})  # the modules that their types are in
-_WITH_FIELDS = ("__dataclass_fields__", "__attrs_attrs__", "__pydantic_validator__")
+_WITH_FIELDS = ("__dataclass_fields__", "__attrs_attrs__", "__pydantic_validator__", "__struct_fields__")
 _DEEPEST = (
     7  # containers in each other: `{"messages": [{"content": [{"text": "a question"}]}]}` is looked into
 )
@@ -54,7 +54,7 @@ def length_of(item: Any, depth: int = _DEEPEST) -> int | None:  # noqa: PLR0911 
 
 
 def has_fields(kind: type) -> bool:
-    """Whether objects of this type are known by their fields: dataclasses, models of pydantic and attrs."""
+    """Whether objects of this type are known by their fields: dataclasses and models of libraries."""
     return any(hasattr(kind, name) for name in _WITH_FIELDS)
 
 

@@ -107,7 +107,7 @@ def _is_one(error: BaseException, groups: dict[int, bool]) -> bool:  # noqa: PLR
 def _status_of(error: BaseException, names: list[str]) -> Any:
     """Return the status of HTTP that `error` is about, None if it is about none."""
     own = vars(error)
-    keys = ["status_code", "http_status", "status"]
+    keys = ["status_code", "http_status", "status", "errcode"]
     if any(_OF_HTTP.search(name) for name in names):
         keys.append("code")
     for key in keys:

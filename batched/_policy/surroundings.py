@@ -36,7 +36,7 @@ _NAMES = re.compile(
 )
 # An answer of HTTP that would be the same for any item: too many requests, or a server that is away.
 _STATUSES = frozenset({408, 429, 502, 503, 504, 521, 522, 523, 524, 529, 599})
-_OF_HTTP = re.compile("HTTP|Http|ClientResponseError")
+_OF_HTTP = re.compile("HTTP|Http|ClientResponseError|TransportError")
 # What urllib3 says after the retries that it was told to do.
 _TOO_MANY = re.compile(r"too many (\d+) error responses")
 # AWS may refuse to be asked so often with status 400.

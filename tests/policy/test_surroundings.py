@@ -124,6 +124,7 @@ def left_group() -> BaseException:
                 ("StripeError", (), {"http_status": status}),
                 ("S3Error", (), {"response": SimpleNamespace(status=status), "code": ""}),  # MinIO's
                 ("HTTPClientError", (), {"code": status, "response": None}),  # Tornado's
+                ("TransportError", ("503 is the text",), {"code": status}),  # of `gql`
                 ("ProtocolError", (), {"errcode": status}),  # of `xmlrpc`
             )
         ),

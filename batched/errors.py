@@ -133,13 +133,30 @@ def _twin(error: BaseException) -> BaseException:
             twin = copy.copy(error)
             if twin is not error and type(twin) is cls and str(twin) == str(error):
                 return twin
-    args = builtin.__reduce__(error)[1]
+    args = _given(error, builtin)
     if isinstance(error, BaseExceptionGroup):  # a subclass may have more arguments
         args = (error.message, error.exceptions)
     made = _made(cls, args)
     if native is not builtin and str(made) != str(error):
         raise TypeError(cls)
     return made
+
+
+_BY_NAME = frozenset({"name", "path"})  # of `ImportError` and its like: no arguments, but attributes
+_errno: Any = vars(OSError)["errno"].__get__  # Python's own, whatever the class has in its place
+_strerror: Any = vars(OSError)["strerror"].__get__
+
+
+def _given(error: BaseException, builtin: Any) -> tuple[Any, ...]:
+    """Return the arguments that the built-in part of `error` was made of.
+
+    A class such as `smtplib.SMTPDataError` sets `args`, and never calls the `__init__` of `OSError`, which
+    would take them for an `errno` and its text.
+    """
+    if issubclass(builtin, OSError) and _errno(error) is None and _strerror(error) is None:
+        return ()
+    args: tuple[Any, ...] = builtin.__reduce__(error)[1]
+    return args
 
 
 def _layout(cls: Any) -> tuple[Any, Any]:
@@ -163,14 +180,16 @@ def _made(cls: Any, args: tuple[Any, ...]) -> BaseException:
 
 def reduced(error: BaseException) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return what `remade` makes an error like this of: arguments, and attributes."""
-    args = _layout(type(error))[0].__reduce__(error)[1]
+    args = _given(error, _layout(type(error))[0])
     state = {name: value for name, value in vars(error).items() if name != "__notes__"}
+    if not args and (own := BaseException.args.__get__(error)):  # type: ignore[attr-defined]
+        state["args"] = own
     members = {
         name: _member(member, error)
         for c in type(error).__mro__
-        if c.__module__ != "builtins"
         for name, member in vars(c).items()
         if isinstance(member, MemberDescriptorType)
+        and (c.__module__ != "builtins" or (name in _BY_NAME and getattr(type(error), name) is member))
     }
     return args, {**{name: value for name, value in members.items() if value is not _UNSET}, **state}
 

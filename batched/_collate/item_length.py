@@ -18,6 +18,7 @@ _SEQUENCES: tuple[Any, ...] = (list, tuple)
 _STRINGS = frozenset({str})
 _NUMBERS = frozenset({int, float, bool})
 _ARRAYS = frozenset({"numpy", "torch"})  # the modules that their types are in
+_WITH_FIELDS = ("__dataclass_fields__", "__attrs_attrs__", "__pydantic_validator__", "__struct_fields__")
 _DEEPEST = (
     7  # containers in each other: `{"messages": [{"content": [{"text": "a question"}]}]}` is looked into
 )
@@ -53,12 +54,11 @@ def length_of(item: Any, depth: int = _DEEPEST) -> int | None:  # noqa: PLR0911 
 
 
 def has_fields(kind: type) -> bool:
-    """Whether objects of this type are known by their fields: dataclasses, models of pydantic and attrs."""
-    return (
-        hasattr(kind, "__dataclass_fields__")
-        or hasattr(kind, "__attrs_attrs__")
-        or hasattr(kind, "__pydantic_validator__")
-    )
+    """Whether objects of this type are known by their fields: dataclasses and models of libraries."""
+    for name in _WITH_FIELDS:  # noqa: SIM110  `any` with a generator is five frames, for a number
+        if hasattr(kind, name):
+            return True
+    return False
 
 
 def length_in_list(call: Call, at: int) -> int | None:

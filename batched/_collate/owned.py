@@ -26,8 +26,8 @@ _DEEPEST = 3  # containers and models, one in the other
 def owned(rows: list[Any]) -> list[Any]:
     """Return `rows` with copies in the place of views; if no row is a view, the rows as they are.
 
-    Also where they lie in rows that are containers, dataclasses or models of attrs and pydantic. An array
-    that two rows have is copied for the second one. (Rows that `are_plain` need not come here.)
+    Also where they lie in rows that are containers, dataclasses or models of attrs, msgspec and pydantic. An
+    array that two rows have is copied for the second one. (Rows that `are_plain` need not come here.)
     """
     return _Rows(is_lone=len(rows) == 1).each(rows, _DEEPEST)  # type: ignore[return-value]
 
@@ -151,10 +151,18 @@ class _Rows:
                 return row
             made = copy(row)
             for name, value in zip(own, copied, strict=True):
-                object.__setattr__(made, name, value)  # of a frozen one too
+                _put(made, name, value)
         except Exception:  # noqa: BLE001
             return row
         return made
+
+
+def _put(made: Any, name: str, value: Any) -> None:
+    """Set a field of an instance of a class with fields, of a frozen one too."""
+    try:
+        object.__setattr__(made, name, value)
+    except TypeError:  # msgspec freezes its classes in C
+        getattr(type(made), name).__set__(made, value)
 
 
 def is_like_an_array(kind: type) -> bool:

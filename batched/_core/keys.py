@@ -77,6 +77,8 @@ class Key:
         Where that cannot be told, the key that comes is to blame, unless the other cannot even be compared
         with itself: then it equals none, and fails its own call.
         """
+        if self.value is other.value:  # as in a dict: pandas' NA is one object, and equals nothing
+            return True
         try:
             return bool(self.value == other.value)
         except Exception as error:

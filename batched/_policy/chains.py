@@ -54,8 +54,15 @@ def texts_of(error: BaseException) -> list[str]:
 
 
 def texts_in_args(error: BaseException) -> list[str]:
-    """Return the texts among the arguments of `error`."""
-    return [each for each in _args(error) if issubclass(type(each), str)]
+    """Return the texts among the arguments of `error`, of which some libraries leave the bytes."""
+    args = (each.decode("latin-1") if type(each) is bytes else each for each in _args(error))
+    return [each for each in args if issubclass(type(each), str)]
+
+
+def args_of(error: BaseException) -> tuple[Any, ...]:
+    """Return the arguments of `error`."""
+    args: tuple[Any, ...] = _args(error)
+    return args
 
 
 def forget_variables(error: BaseException) -> None:

@@ -14,10 +14,13 @@ _DEVICE = re.compile(
     r"""
     \b(CUDA|HIP|MPS\ backend|XPU|NPU|MLU|MUSA)\ out\ of\ memory\b |
     \b(CUDA|HIP|XPU|SYCL)\b[^\n]{0,20}\b(error|failure|failed)\b[^\n]{0,80}\bout\ of\ memory\b |
-    \b(CUDA|HIP|GPU)\b[^\n]{0,80}\b(failed|status)\b[^\n]{0,20}\bout\ of\ memory\b |
+    \b(CUDA\w*|HIP|GPU)\b[^\n]{0,80}\b(failed|status)\b[^\n]{0,20}\bout\ of\ memory\b |
     \b(CUDA|HIP|cudaError\ \d+|hipError\ \d+):?\ out\ of\ memory\b |
     \b(cu|cuda|hip)M(em)?Alloc\w*\b[^\n]{0,60}\bout\ of\ memory\b |
-    \b(GPU|device|CUDA|HIP|Metal)\b\W{0,3}(out\ of\ memory|OOM)\b | \bout\ of\ (GPU|device|video)\ memory\b |
+    \b(GPU|device|CUDA|HIP|Metal)\b\W{0,3}(out\ of\ memory|OOM)\b |
+    \bout\ of\ (GPU|device|host|video)\ memory\b |
+    \bTriton\ Error\ \[\w+\][^\n]*\bout\ of\ memory\b | \bnot\ enough\ GPU\ video\ memory\b |
+    \bout\ of\ GPU\ resources\b | \b(PI|UR|ZE)_\w*OUT_OF_(RESOURCES|HOST_MEMORY)\b |
     \bout\ of\ memory\ error\ on\ GPU\b | \bError\ Code\ 2:\ OutOfMemory\b |
     \bgreater\ than\ the\ maximum\ allowed\ buffer\ size\b |
     \b(cublas|cudnn|cusolver|cusparse|cufft)\b[^\n]{0,40}\bresource\ allocation\ failed\b |
@@ -34,14 +37,16 @@ _DEVICE = re.compile(
     \bAvailable\ memory\ of\ \d+\ is\ smaller\ than\ requested\ bytes\b |
     \bOOM\ when\ allocating\b | \bOut\ of\ memory\ (while\ trying\ to\ allocate|allocating)\b |
     \bDefaultCPUAllocator:\ (can't\ allocate|not\ enough)\ memory\b | \bCannot\ allocate\ memory\ \(12\) |
+    \bFail\ to\ alloc\ memory\ of\ \d+ | ^\s*failed\ to\ allocate\ memory\W*$ |
+    \[malloc\w*\]\ Unable\ to\ allocate\ \d+\ bytes\b | \bPT_DEVMEM\ Allocation\ failed\b |
     \bstd::bad_alloc\b | \bbad\ allocation\b | \bNVRTC_ERROR_OUT_OF_MEMORY\b |
     \bkIOGPUCommandBufferCallbackErrorOutOfMemory\b
     """,
     _FLAGS,
 )
 _TABLE: list[tuple[str, re.Pattern[str]]] = [
-    # torch, CuPy, Ray; PyCUDA and PyOpenCL have a MemoryError of their own
-    ("OutOfMemoryError|MemoryError", _ANY),
+    # torch, CuPy, Ray; DuckDB; PyCUDA and PyOpenCL have a MemoryError of their own
+    ("OutOfMemoryError|OutOfMemoryException|MemoryError", _ANY),
     # TensorFlow; other clients say the same of quotas
     ("ResourceExhaustedError", re.compile(r"\bOOM\b|memory|\ballocat", re.IGNORECASE)),
     (
@@ -53,12 +58,13 @@ _TABLE: list[tuple[str, re.Pattern[str]]] = [
         "XlaRuntimeError|JaxRuntimeError",
         re.compile(rf"^\s*RESOURCE_EXHAUSTED|out\ of\ memory|{_DEVICE.pattern}", _FLAGS),
     ),
+    ("ValueError", re.compile(r"^\s*RESOURCE_EXHAUSTED:[^\n]*\bmemory\b", re.IGNORECASE)),
     # numba
     ("CudaAPIError|CudaDriverError", _DEVICE),
-    # cuda-python, cudarc, llama.cpp, Triton, TVM
-    ("CUDAError|cudaError(_t)?|DriverError|LlamaError|TritonError|TVMError", _DEVICE),
-    # ONNX Runtime; XGBoost
-    ("Fail|EPFail|RuntimeException|XGBoostError", _DEVICE),
+    # cuda-python, cudarc, llama.cpp, Triton, TVM, MXNet, DGL
+    ("CUDAError|cudaError(_t)?|DriverError|LlamaError|TritonError|TVMError|MXNetError|DGLError", _DEVICE),
+    # ONNX Runtime; boosted trees
+    ("Fail|EPFail|RuntimeException|XGBoostError|LightGBMError|CatBoostError", _DEVICE),
     # OpenCV
     ("error", re.compile(r"\(-4:Insufficient memory\)|\(-217:Gpu API call\) out of memory")),
     # Triton's client

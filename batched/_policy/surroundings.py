@@ -6,7 +6,7 @@ import re
 from contextlib import suppress
 from typing import Any
 
-from batched._policy.chains import chain_of, names_of, texts_in_args
+from batched._policy.chains import args_of, chain_of, names_of, texts_in_args
 from batched.errors import ClosedError, QueueFullError
 
 # By the names of classes, as a library may hide the system's error, and nothing is imported to know its own.
@@ -14,16 +14,20 @@ _NAMES = re.compile(
     r"""
     # a time
     \w*(Timeout|TimedOut|DeadlineExceeded)(Error|Exception|Expired|Failure)? | Again |
+    TIMEOUT | TooSlowError |
     # a connection
-    \w*(Connect|Connections?|ConnectionReset)(Error|Exception|Failure|Lost) |
+    \w*(Connect|Connections?|Connection(Reset|Refused|Aborted|Failed))(Error|Exception|Failure|Lost|Loss) |
+    Connection(Refused|Aborted) | (Host|Network|Server)(Unreachable|Down)(Error)? |
     \w*ConnectionClosed(Error|Exception|OK)? | CannotConnectNow(Error)? | ConnectionDoesNotExist(Error)? |
     TooManyConnections(Error)? |
     \w*(Disconnected|Disconnection|Disconnect)(Error|Exception)? | NotConnected(Error)? |
     (API)?NetworkError | NameResolutionError | ProxyError | RemoteProtocolError | IncompleteRead(Error)? |
-    (Stream|Comm)ClosedError | StreamLostError | (Broken|Closed)ResourceError | AutoReconnect |
+    \w*(Stream|Comm)ClosedError | StreamLostError | (Broken|Closed)ResourceError | AutoReconnect |
     NoServersError | NoRespondersError | SessionExpired | \w*Socket(Open|Receive|Send)Error |
+    TTransportException | ClientPayloadError | Service(Request|Response)Error |
     # a server
-    (Service|Server)?Unavailable(Error|Exception)? | NoHostAvailable | NoBrokersAvailable |
+    (Service|Server|Actor)?Unavailable(Error|Exception)? | NoHostAvailable | NoBrokersAvailable |
+    NodeNotReady(Error)? | VaultDown | SERVER_DOWN |
     BadGateway(Error|Exception)? | (Cluster|Master)DownError | (Admin|Crash)Shutdown(Error)? |
     Circuit(Breaker)?(Open)?(Error|Exception) | CircuitBreakerOpen | \w*Throttl(ed|ing)(Error|Exception)? |
     (TooManyRequests|RateLimit(ed|Exceeded)?|Overloaded)(Error|Exception)?
@@ -31,7 +35,8 @@ _NAMES = re.compile(
     re.VERBOSE,
 )
 # An answer of HTTP that would be the same for any item: too many requests, or a server that is away.
-_STATUSES = frozenset({408, 429, 502, 503, 504, 521, 522, 523, 524, 529})
+_STATUSES = frozenset({408, 429, 502, 503, 504, 521, 522, 523, 524, 529, 599})
+_OF_HTTP = re.compile("HTTP|Http|ClientResponseError|TransportError")
 # What urllib3 says after the retries that it was told to do.
 _TOO_MANY = re.compile(r"too many (\d+) error responses")
 # AWS may refuse to be asked so often with status 400.
@@ -42,7 +47,12 @@ _GRPC_CODES = frozenset({"DEADLINE_EXCEEDED", "UNAVAILABLE"})
 # Databases have one class for a server that is away and for some faults of a statement.
 _DATABASE_ERRORS = frozenset({"InterfaceError", "OperationalError"})
 _DATABASE_IS_AWAY = re.compile(
-    r"connect|gone away|time(d out|out)|is locked|(translate|resolve) host|too many clients", re.IGNORECASE
+    r"""connect|gone\ away|time(d\ out|out)|is\ locked|(translate|resolve)\ host|too\ many\ clients|
+    SSL\ SYSCALL|database\ system\ is\ (starting|shutting|in\ recovery)|shutdown\ in\ progress|
+    communication\ link|TCP\ Provider|server\ is\ unavailable|
+    \A\Z  # PyMySQL says no more of a connection that is closed
+    """,
+    re.IGNORECASE | re.VERBOSE,
 )
 # Such a text quotes the statement, which may be about connections: a user's search for "connection: lost".
 _OF_A_STATEMENT = re.compile(
@@ -86,7 +96,8 @@ def _is_one(error: BaseException, groups: dict[int, bool]) -> bool:  # noqa: PLR
             return any(map(_DATABASE_IS_AWAY.search, texts)) and not any(map(_OF_A_STATEMENT.search, texts))
         if "ResponseError" in names:
             found = filter(None, map(_TOO_MANY.fullmatch, texts_in_args(error)))
-            return any(int(each[1]) in _STATUSES for each in found)
+            if any(int(each[1]) in _STATUSES for each in found):
+                return True
         if "RpcError" in names:
             return error.code().name in _GRPC_CODES  # type: ignore[attr-defined]
         return _status_of(error, names) in _STATUSES
@@ -96,15 +107,19 @@ def _is_one(error: BaseException, groups: dict[int, bool]) -> bool:  # noqa: PLR
 def _status_of(error: BaseException, names: list[str]) -> Any:
     """Return the status of HTTP that `error` is about, None if it is about none."""
     own = vars(error)
-    if "status_code" in own:
-        return own["status_code"]
-    if any("HTTP" in name or name == "ClientResponseError" for name in names):
-        for key in ("status", "code"):
-            if isinstance(own.get(key), int):
-                return own[key]
-    response = own.get("response")
-    if isinstance(response, dict):  # of botocore
-        if _THROTTLED.fullmatch(response.get("Error", {}).get("Code", "")):
+    keys = ["status_code", "http_status", "status", "errcode"]
+    if any(_OF_HTTP.search(name) for name in names):
+        keys.append("code")
+    for key in keys:
+        if isinstance(own.get(key), int):
+            return own[key]
+    if getattr(own.get("status"), "name", "") in _GRPC_CODES:  # of grpclib
+        return 503
+    if "TransportError" in names:  # of Elasticsearch and OpenSearch
+        return next(iter(args_of(error)), None)
+    answer = next((own[key] for key in ("response", "resp", "meta") if own.get(key) is not None), None)
+    if type(answer) is dict:  # of botocore
+        if _THROTTLED.fullmatch(answer.get("Error", {}).get("Code", "")):
             return 429
-        return response.get("ResponseMetadata", {}).get("HTTPStatusCode")
-    return getattr(response, "status_code", None)
+        return answer.get("ResponseMetadata", {}).get("HTTPStatusCode")
+    return getattr(answer, "status_code", getattr(answer, "status", None))

@@ -128,3 +128,11 @@ def test_several_columns_are_as_long_as_they_are_together() -> None:
     assert length_in_columns(one, 0) == 5
     assert [length_in_columns(many, at) for at in range(2)] == [3, 3]
     assert length_in_columns(Call().begin(None, [7, 8], 1, False, 0.0), 0) is None
+
+
+@pytest.mark.libraries
+def test_an_item_of_msgspec_is_as_long_as_its_texts() -> None:
+    """As one of pydantic: a web framework makes either of the body of a request."""
+    msgspec = pytest.importorskip("msgspec", exc_type=ImportError)
+    asked = msgspec.defstruct("Asked", ["query", "passages", "limit"])
+    assert length_of(asked("abc", ["ab", "c"], 10)) == 6

@@ -69,6 +69,17 @@ def test_what_a_dict_of_the_users_leads_to_is_not_looked_into() -> None:
 
 
 @pytest.mark.libraries
+@pytest.mark.parametrize("frozen", [False, True])
+def test_the_fields_of_msgspec_are_copied(frozen: bool) -> None:
+    """Frozen or not; the object that the function made keeps its view."""
+    msgspec = pytest.importorskip("msgspec", exc_type=ImportError)
+    row = msgspec.defstruct("Row", ["vector", "id"], frozen=frozen)(BUFFER[0], 7)
+    (own,) = owned([row])
+    assert (own.id, own.vector.base) == (7, None)
+    assert np.shares_memory(row.vector, BUFFER)
+
+
+@pytest.mark.libraries
 def test_the_fields_of_attrs_are_copied() -> None:
     """Also where an instance cannot be changed, and has slots."""
     attrs = pytest.importorskip("attrs")

@@ -207,3 +207,28 @@ def test_a_hash_that_fails_at_the_door_is_told_as_that_of_the_callback(
     with pytest.raises(BatchError, match=f"embed: {option}.*no hash"):
         flavour.call(fn, (HashedOnce(times), "fails"))
     assert flavour.call(fn, "plain") == "plain"
+
+
+class Missing:
+    """As pandas' `NA`: there is one, and whether it equals another cannot be told."""
+
+    def __hash__(self) -> int:
+        return 7
+
+    def __eq__(self, other: object) -> Any:
+        raise TypeError("boolean value of NA is ambiguous")
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+def test_a_key_that_is_the_same_object_is_the_same_key(flavour: Flavour, option: str) -> None:
+    """As in a dict, which does not ask whether an object equals itself."""
+    missing = Missing()
+    gate = Gate(lambda items: [item if isinstance(item, str) else item[1] for item in items], shut=True)
+    fn = flavour.decorate(gate, batch_size=8, timeout_ms=0, name="embed", **options_of(option))
+    first = flavour.start(fn, "first")
+    gate.wait_for_batch()
+    others = [flavour.start(fn, (missing, "same")) for _ in range(3)]
+    gate.open()
+    assert first.result(PATIENCE_S) == "first"
+    assert [future.result(PATIENCE_S) for future in others] == ["same"] * 3
+    check_sums(fn)

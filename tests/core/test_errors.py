@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from smtplib import SMTPDataError
 from typing import Any
 
 import pytest
@@ -47,6 +48,7 @@ def decode_error() -> UnicodeDecodeError:
         KeyError("a", 1),
         Rewords(3, hint="h"),
         OSError(2, "No such file", "/tmp/x", None, "/tmp/y"),
+        SMTPDataError(550, b"no such user"),  # it sets `args`, and never calls the `__init__` of `OSError`
         decode_error(),
         SystemExit(3),
         StopIteration(5),

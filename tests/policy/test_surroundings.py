@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -110,6 +111,55 @@ def left_group() -> BaseException:
                 ("ModelNotReadyException", {"HTTPStatusCode": 429}, True),
             )
         ),
+        # The status is where each library has it.
+        *(
+            (named(name, *args, **attributes), is_away)
+            for is_away, status in ((True, 503), (False, 400))
+            for name, args, attributes in (
+                ("ResponseError", ("overloaded",), {"status_code": status}),  # Ollama's
+                ("ApiError", ("rejected",), {"meta": SimpleNamespace(status=status)}),  # Elasticsearch's
+                ("TransportError", (status, "unavailable", {}), {}),  # OpenSearch's
+                ("ApiException", (), {"status": status, "reason": "", "body": None}),  # made from OpenAPI
+                ("HttpError", (), {"resp": SimpleNamespace(status=status), "content": b""}),  # Google's
+                ("StripeError", (), {"http_status": status}),
+                ("S3Error", (), {"response": SimpleNamespace(status=status), "code": ""}),  # MinIO's
+                ("HTTPClientError", (), {"code": status, "response": None}),  # Tornado's
+                ("TransportError", ("503 is the text",), {"code": status}),  # of `gql`
+                ("ProtocolError", (), {"errcode": status}),  # of `xmlrpc`
+            )
+        ),
+        (named("GRPCError", status=SimpleNamespace(name="UNAVAILABLE")), True),
+        (named("GRPCError", status=SimpleNamespace(name="NOT_FOUND")), False),
+        *(
+            (named(name), True)
+            for name in (
+                "TooSlowError",
+                "TIMEOUT",
+                "ConnectionFailedError",
+                "ConnectionLoss",
+                "ConnectionRefused",
+                "HostUnreachable",
+                "HTTPStreamClosedError",
+                "TTransportException",
+                "ClientPayloadError",
+                "ServiceRequestError",
+                "ActorUnavailableError",
+                "NodeNotReadyError",
+                "SERVER_DOWN",
+            )
+        ),
+        *(
+            (named("OperationalError", *args), True)
+            for args in (
+                ("SSL SYSCALL error: EOF detected\n",),
+                ("FATAL:  the database system is starting up\n",),
+                (1053, "Server shutdown in progress"),
+                ("08S01", "[08S01] [Microsoft][ODBC Driver 18 for SQL Server]Communication link failure (0)"),
+                (20009, b"DB-Lib error message 20009, severity 9:\nUnable to connect: server is unavailable"),
+            )
+        ),
+        (named("InterfaceError", 0, ""), True),
+        (named("OperationalError", "database or disk is full"), False),
         (ExceptionGroup("", [ConnectionError(), TimeoutError()]), True),
         (ExceptionGroup("", [ExceptionGroup("", [named("ReadTimeout")]), TimeoutError()]), True),
         (ExceptionGroup("", [raised_during(ConnectionError(), RuntimeError())] * 2), True),

@@ -9,6 +9,7 @@ import traceback
 import types
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from smtplib import SMTPDataError
 from typing import Any
 
 import pytest
@@ -89,6 +90,10 @@ def with_attribute(error: Any, **attributes: Any) -> Any:
         KeyError("key"),
         OSError(2, "No such file", "a name"),
         FileNotFoundError(2, "No such file", "a name", None, "another"),
+        SMTPDataError(550, b"no such user"),
+        ModuleNotFoundError("no module", name="torch", path="here"),
+        NameError("no name", name="torch"),
+        AttributeError("no attribute", name="cuda"),
         UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid"),
         Own(7, detail="text"),
         Slotted(3),
@@ -121,6 +126,8 @@ def test_type_message_arguments_and_attributes_cross(error: Any) -> None:
         "value",
         "object",
         "end",
+        "name",
+        "path",
     ):
         assert getattr(found, name, "none") == getattr(error, name, "none")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
@@ -17,10 +16,9 @@ from batched._drivers.event_loop import LoopDriver
 from batched._drivers.fork_and_exit import live
 from batched._drivers.thread import ThreadDriver
 from batched._drivers.worker_pool import Served, WorkerPool
+from batched._logs import log_error
 from batched._policy.lengths import Choice
 from batched._policy.window import StartReason
-
-_logger = logging.getLogger("batched")
 
 Live: TypeAlias = "list[tuple[ThreadDriver | LoopDriver, Stats]]"
 """The batchers of one name."""
@@ -198,8 +196,8 @@ def read() -> tuple[dict[str, Live], dict[Counters, str]]:
             counters[batcher.counters] = name
             try:
                 stats = batcher.stats
-            except Exception:
-                _logger.exception("%s: could not read its stats", batcher.name)
+            except Exception:  # noqa: BLE001  logged
+                log_error("%s: could not read its stats", batcher.name)
             else:
                 batchers.setdefault(name, []).append((batcher, stats))
     return batchers, counters

@@ -32,11 +32,11 @@ from batched._drivers.circles import WORKERS, forget_worker
 from batched._drivers.current_batch import DROP_DEPARTED, IN_THREAD
 from batched._drivers.current_worker import BROKEN, OF_THREAD, Worker
 from batched._drivers.fork_and_exit import register, start_thread
-from batched._drivers.logs import log, log_error
 from batched._drivers.private_python import HAS_DAEMONS, frames_of_threads
 from batched._drivers.runners import new_runner
 from batched._drivers.step_lock import StepLock, is_outdated, new_step_lock
 from batched._drivers.workers import Work, pause
+from batched._logs import log, log_error
 from batched._policy.chains import forget_variables
 from batched.errors import ClosedError
 

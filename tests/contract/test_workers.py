@@ -312,7 +312,7 @@ def test_an_item_that_breaks_each_worker_fails_alone(flavour: Flavour, kind: typ
         assert [futures[at].result(PATIENCE_S) for at in (0, 1, 3)] == [1, 2, 4]
 
 
-@pytest.mark.parametrize("kind", [ValueError, ConnectionError])
+@pytest.mark.parametrize("kind", [ValueError, ConnectionError, MemoryError])
 def test_a_batch_that_breaks_each_worker_does_not_restart_it_for_each_item(
     flavour: Flavour, kind: type[Exception]
 ) -> None:

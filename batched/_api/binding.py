@@ -372,6 +372,11 @@ class Bindable(Generic[DriverT]):
         )
 
     @property
+    def __closure__(self) -> Any:
+        """The closure of the function: `attrs` makes a class with slots anew, and tells it to `super()`."""
+        return getattr(self._shared.function, "__closure__", None)
+
+    @property
     def plain_function(self) -> FunctionType:
         """The alias of the function, by which pickle finds it."""
         return alias_of(self._shared.binding.func, self._owner())

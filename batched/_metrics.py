@@ -203,19 +203,22 @@ def read() -> tuple[dict[str, Live], dict[Counters, str]]:
     return batchers, counters
 
 
-def read_workers() -> tuple[Counter[tuple[str, str, str, str]], Counter[tuple[str, str]]]:
-    """Return the figures of shared workers, those of the same name added up, and how many are ready.
+def read_workers() -> tuple[Counter[tuple[str, str, str, str]], dict[tuple[str, str], int]]:
+    """Return the figures of shared workers, those of the same name added up, and whether they are ready.
 
     By metric, the name of the workers, of the worker, and of the function; by the name of the workers, and of
-    the worker.
+    the worker. Of several with the same name each must be ready, but for those that were shut down.
     """
     totals: Counter[tuple[str, str, str, str]] = Counter()
-    ready: Counter[tuple[str, str]] = Counter()
-    for pool in live():
-        if not isinstance(pool, WorkerPool):
-            continue
+    ready: dict[tuple[str, str], int] = {}
+    pools = [pool for pool in live() if isinstance(pool, WorkerPool)]
+    for pool in sorted(pools, key=lambda pool: pool.closed):
         for worker in pool.workers:
-            ready[pool.name, worker.name] += worker.current is not None
+            key = pool.name, worker.name
+            if pool.closed:
+                ready.setdefault(key, 0)
+            else:
+                ready[key] = min(ready.get(key, 1), worker.current is not None)
             for function, served in [*worker.served.items()]:
                 for metric, (_, figure_of) in WORKERS.items():
                     totals[metric, pool.name, worker.name, function] += figure_of(served)  # type: ignore[assignment]

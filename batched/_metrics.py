@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
@@ -17,10 +16,9 @@ from batched._drivers.event_loop import LoopDriver
 from batched._drivers.fork_and_exit import live
 from batched._drivers.thread import ThreadDriver
 from batched._drivers.worker_pool import Served, WorkerPool
+from batched._logs import log_error
 from batched._policy.lengths import Choice
 from batched._policy.window import StartReason
-
-_logger = logging.getLogger("batched")
 
 Live: TypeAlias = "list[tuple[ThreadDriver | LoopDriver, Stats]]"
 """The batchers of one name."""
@@ -198,26 +196,29 @@ def read() -> tuple[dict[str, Live], dict[Counters, str]]:
             counters[batcher.counters] = name
             try:
                 stats = batcher.stats
-            except Exception:
-                _logger.exception("%s: could not read its stats", batcher.name)
+            except Exception:  # noqa: BLE001  logged
+                log_error("%s: could not read its stats", batcher.name)
             else:
                 batchers.setdefault(name, []).append((batcher, stats))
     return batchers, counters
 
 
-def read_workers() -> tuple[Counter[tuple[str, str, str, str]], Counter[tuple[str, str]]]:
-    """Return the figures of shared workers, those of the same name added up, and how many are ready.
+def read_workers() -> tuple[Counter[tuple[str, str, str, str]], dict[tuple[str, str], int]]:
+    """Return the figures of shared workers, those of the same name added up, and whether they are ready.
 
     By metric, the name of the workers, of the worker, and of the function; by the name of the workers, and of
-    the worker.
+    the worker. Of several with the same name each must be ready, but for those that were shut down.
     """
     totals: Counter[tuple[str, str, str, str]] = Counter()
-    ready: Counter[tuple[str, str]] = Counter()
-    for pool in live():
-        if not isinstance(pool, WorkerPool):
-            continue
+    ready: dict[tuple[str, str], int] = {}
+    pools = [pool for pool in live() if isinstance(pool, WorkerPool)]
+    for pool in sorted(pools, key=lambda pool: pool.closed):
         for worker in pool.workers:
-            ready[pool.name, worker.name] += worker.current is not None
+            key = pool.name, worker.name
+            if pool.closed:
+                ready.setdefault(key, 0)
+            else:
+                ready[key] = min(ready.get(key, 1), worker.current is not None)
             for function, served in [*worker.served.items()]:
                 for metric, (_, figure_of) in WORKERS.items():
                     totals[metric, pool.name, worker.name, function] += figure_of(served)  # type: ignore[assignment]

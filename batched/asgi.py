@@ -18,6 +18,7 @@ from urllib.parse import quote
 
 from batched._api.deadline import Block, Request, request
 from batched._core.option_checks import LONGEST_MS, a_time
+from batched._logs import log
 from batched.problems import KINDS, Problem, problem
 
 __all__ = ["Batching"]
@@ -29,7 +30,6 @@ Send: TypeAlias = Callable[[Message], Awaitable[None]]
 App: TypeAlias = Callable[[Any, Receive, Send], Awaitable[None]]
 
 _check = a_time(or_zero=False)
-_logger = logging.getLogger("batched")
 
 
 class Batching:
@@ -134,7 +134,7 @@ def _of_group(quart: Any, own: dict[type[Exception], Any]) -> Callable[[Exceptio
 def _log(scope: MutableMapping[str, Any], found: Problem, error: BaseException) -> None:
     # Quoted, or a line of the client's own would be one of the log.
     path = quote(scope.get("path", ""), errors="replace")
-    _logger.warning("%s was answered with %s: %s", path, found.status, error)
+    log(logging.WARNING, "%s was answered with %s: %s", path, found.status, error)
 
 
 _UNREADABLE = Problem(

@@ -19,6 +19,7 @@ from batched._api.lists import dynamically
 from batched._collate.item_length import length_of
 from batched._policy.batch_cost import TOO_SHORT_S
 from batched._policy.length_cost import LengthCost
+from batched.errors import is_error
 from batched.testing.clock import ManualClock
 from batched.testing.trial import Trial, decorated, that_share
 
@@ -139,8 +140,9 @@ def profile(  # noqa: PLR0913
         clock: What tells the seconds.
 
     Raises:
-        ValueError: There are no items, a size is less than 1, none is above 1, or items share no batch, as
-            arrays of unlike layouts, or items of unlike keys of `group_by`.
+        ValueError: There are no items, a size is less than 1, none is above 1, items share no batch, as
+            arrays of unlike layouts, or items of unlike keys of `group_by`, or each of them is answered with
+            an exception.
         Exception: Whatever the function raises.
 
     """
@@ -178,12 +180,14 @@ def _measured(  # noqa: PLR0913, PLR0917
         lengths = [length_of(item) for item in items]
         if length is not None and not isinstance(length, str):
             lengths = [length(*item) if trial.has_columns else length(item) for item in items]
-    trial.run([trial.call(items[0])])  # what is done once, such as a compilation, is no cost of batches
+    answers = _Answers()
+    # What is done once, such as a compilation, is no cost of batches.
+    answers.note(trial.run([trial.call(items[0])]))
     rows: list[tuple[int, float, float]] = []
     measured = []
     for done, size in enumerate(tried, 1):
         found = [
-            (_longest(lengths, batch), _seconds(trial, [items[at] for at in batch], repeats, clock))
+            (_longest(lengths, batch), _seconds(trial, [items[at] for at in batch], repeats, clock, answers))
             for batch in _batches(lengths, size)
         ]
         rows += [(trial.size_of(size), longest, took) for longest, took in found]
@@ -192,6 +196,7 @@ def _measured(  # noqa: PLR0913, PLR0917
         measured.append(Measured(size, longest, took * 1000, took / size * 1000))
         if progress is not None:
             progress(done, len(tried))
+    answers.check(trial.name)
     fixed, each, per_length = _fitted(rows)
     usual = sum(longest for _, longest, _ in rows) / len(rows)
     curve = {row.size: row.item_ms for row in measured}
@@ -266,14 +271,39 @@ def _longest(lengths: list[float | None], batch: list[int]) -> float:
     return max((lengths[at] or 0.0) for at in batch)
 
 
-def _seconds(trial: Trial, batch: list[Any], repeats: int, clock: Callable[[], float]) -> float:
+class _Answers:
+    """Whether the function works for any item: what its exceptions take says nothing of its batches."""
+
+    def __init__(self) -> None:
+        self._works = False
+        self._error: object = None
+
+    def note(self, answers: list[Any]) -> None:
+        """Look at the answers of a batch."""
+        if not self._works and answers:
+            self._works = not all(map(is_error, answers))
+            self._error = answers[0]
+
+    def check(self, name: str) -> None:
+        """Raise `ValueError` if each answer is an exception."""
+        if not self._works:
+            raise ValueError(
+                f"{name} has answered each item with an exception, at last {self._error!r}: there is nothing "
+                "to measure. Give items for which it works"
+            )
+
+
+def _seconds(
+    trial: Trial, batch: list[Any], repeats: int, clock: Callable[[], float], answers: _Answers
+) -> float:
     """Return the least that a batch takes."""
     least = inf
     for _ in range(repeats):
         calls = [trial.call(item) for item in batch]
         began = clock()
-        trial.run(calls)
+        found = trial.run(calls)
         least = min(least, clock() - began)
+        answers.note(found)
     return least
 
 

@@ -78,6 +78,7 @@ class TaskReadAhead(ReadAhead):
         # An error may lead to frames of the consumer, and these to this iterator. The garbage collector may
         # then end all of them at once, the reader first; this iterator ends the reader in any case.
         end_silently(reading)
+        reading.add_done_callback(self._reader_ended)
         try:
             while (call := await self._oldest()) is not None:
                 for answer in await self._collect(call):
@@ -118,6 +119,14 @@ class TaskReadAhead(ReadAhead):
             self._error = without_own_frames(error)
         self._is_at_end = True
         self._queue()
+
+    def _reader_ended(self, reading: asyncio.Task[None]) -> None:
+        """Raise in the consumer what has ended the reader before it could say so: a Ctrl-C, at any place."""
+        error = None if reading.cancelled() else reading.exception()
+        if error is not None and not self.ended:
+            self._is_at_end = True
+            self._error = without_own_frames(error)
+            self._queue()
 
     async def _wait_for_room(self) -> None:
         self._queue()

@@ -372,6 +372,11 @@ class Bindable(Generic[DriverT]):
         )
 
     @property
+    def __closure__(self) -> Any:
+        """The closure of the function: `attrs` makes a class with slots anew, and tells it to `super()`."""
+        return getattr(self._shared.function, "__closure__", None)
+
+    @property
     def plain_function(self) -> FunctionType:
         """The alias of the function, by which pickle finds it."""
         return alias_of(self._shared.binding.func, self._owner())
@@ -402,10 +407,8 @@ def _attribute_of_function(view: Bindable[Any], name: str) -> Any:
 
     Only of views: a class with a `__getattr__` takes twice as long for any attribute.
     """
-    try:
-        # Its own are missing in a view without a state, as `torch.compile` makes to look at it.
-        return (vars(view) if name in Bindable.__slots__ else view._shared.attributes)[name]  # noqa: SLF001
-    except KeyError:
-        raise AttributeError(
-            f"{type(view).__name__!r} object has no attribute {name!r}", name=name, obj=view
-        ) from None
+    # Its own are missing in a view without a state, as `torch.compile` makes to look at it.
+    attributes = vars(view) if name in Bindable.__slots__ else view._shared.attributes  # noqa: SLF001
+    if name in attributes:
+        return attributes[name]
+    return object.__getattribute__(view, name)  # raises the error, with what it has to say

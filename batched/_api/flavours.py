@@ -194,6 +194,24 @@ class ThreadedFunction(DecoratedFunction[ThreadDriver]):
         self.shutdown()
 
 
+class _InThreadsOnly:
+    """What a function of `batched.aio` has not, as it blocks: an `AttributeError` that says what to write."""
+
+    def __init__(self, instead: str) -> None:
+        self._instead = instead
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, function: Any, owner: type) -> Any:
+        raise AttributeError(
+            f"a function of batched.aio has no attribute {self._name!r}, as only tasks call it: write "
+            f"{self._instead}, or decorate it with batched.dynamically, which has both",
+            name=self._name,
+            obj=function,
+        )
+
+
 class LoopedFunction(DecoratedFunction["ThreadDriver | LoopDriver"]):
     """A decorated function that only tasks call.
 
@@ -218,6 +236,11 @@ class LoopedFunction(DecoratedFunction["ThreadDriver | LoopDriver"]):
 
     if not TYPE_CHECKING:  # subclasses say what it takes
         __call__ = DecoratedFunction.acall
+        submit = _InThreadsOnly("`asyncio.create_task(fn(item))`")
+        map = _InThreadsOnly("`async for result in fn.amap(items)`")
+        stream = _InThreadsOnly("`async for piece in fn.astream(item)`")
+        shutdown = _InThreadsOnly("`await fn.aclose()`")
+        warm_up = _InThreadsOnly("`await fn.awarm_up(example)`")
 
     # To web frameworks it is a coroutine function: `inspect` asks for a mark; before Python 3.12, for code.
     if sys.version_info >= (3, 12):
@@ -227,6 +250,11 @@ class LoopedFunction(DecoratedFunction["ThreadDriver | LoopDriver"]):
     else:
         __code__: Any = DecoratedFunction.acall.__code__
         __defaults__ = __kwdefaults__ = None
+
+    def __dir__(self) -> list[str]:
+        """Return what there is: of what blocks there is only a message."""
+        mine = vars(LoopedFunction)
+        return [name for name in super().__dir__() if not isinstance(mine.get(name), _InThreadsOnly)]
 
     async def __aenter__(self) -> Self:
         return self

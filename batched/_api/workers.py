@@ -39,6 +39,8 @@ class WorkerStats:
     """Its name."""
     is_ready: bool
     """Whether its thread runs, and its state is made."""
+    starting_s: float | None
+    """For how many seconds the `initializer` has been making its state; None if it is not."""
     busy: float
     """The share of the time, since the first worker started, in which it ran batches: 0 to 1."""
     restarts: int
@@ -72,7 +74,10 @@ class WorkersStats:
     def __str__(self) -> str:
         rows = [("worker", "busy", "function", "batches", "items", "seconds")]
         for worker in self.workers:
-            rows.append((worker.name, f"{worker.busy:.0%}", worker.error or "", "", "", ""))
+            state = worker.error or ""
+            if worker.starting_s is not None:
+                state = f"starting for {worker.starting_s:,.1f} s"
+            rows.append((worker.name, f"{worker.busy:.0%}", state, "", "", ""))
             for name, share in worker.functions.items():
                 rows.append(("", "", name, f"{share.batches:,}", f"{share.items:,}", f"{share.seconds:,.2f}"))
         widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
@@ -282,7 +287,7 @@ def _names(workers: int | Iterable[str]) -> tuple[str, ...]:
 
 def _stats(worker: PoolWorker, since: float, now: float) -> WorkerStats:
     served = {name: _share(each) for name, each in [*worker.served.items()]}
-    busy_since = worker.busy_since
+    busy_since, starts_since = worker.busy_since, worker.starts_since
     busy_s = sum([each.seconds for each in served.values()])
     if busy_since is not None:
         busy_s += now - busy_since
@@ -290,6 +295,7 @@ def _stats(worker: PoolWorker, since: float, now: float) -> WorkerStats:
         index=worker.index,
         name=worker.name,
         is_ready=worker.current is not None,
+        starting_s=None if starts_since is None else max(now - starts_since, 0.0),
         busy=min(busy_s / (now - since), 1.0) if now > since else 0.0,
         restarts=worker.restarts,
         error=None if (error := worker.error) is None else in_words(error),
@@ -318,4 +324,9 @@ def explain_workers(workers: Any, name: str) -> str:
     told = f"Its batches run on the workers {stats.name!r} ({', '.join(workers.names)}), which were busy"
     first = sorted(shares, key=lambda each: (each != name, -shares[each].seconds))
     parts = [f"{stats.busy * shares[each].seconds / whole:.0%} with {each}" for each in first if whole]
-    return f"{told} {stats.busy:.0%} of the time{': ' * bool(parts)}{', '.join(parts)}."
+    starting = [
+        f" The initializer has been making the state of {each.name!r} for {each.starting_s:,.1f} s."
+        for each in stats.workers
+        if each.starting_s is not None
+    ]
+    return f"{told} {stats.busy:.0%} of the time{': ' * bool(parts)}{', '.join(parts)}.{''.join(starting)}"

@@ -9,6 +9,7 @@ from itertools import chain, islice
 from logging import Logger
 from types import ModuleType
 from typing import Any
+from weakref import ProxyTypes
 
 from batched._collate.libraries import type_named
 
@@ -17,6 +18,7 @@ _LEVELS = 4  # of containers: the file in `{"messages": [{"content": [file]}]}` 
 _MOST = 4096  # parts of an item that are looked at
 _PLAIN = (str, bytes, bytearray, int, float, complex, type(None), type, Logger, ModuleType)
 _WITHOUT_ATTRIBUTES = (list, tuple, dict, set, frozenset)
+_ITERATORS = (Iterator, AsyncIterator, Coroutine)
 _CONTAINERS = (list, tuple, set, frozenset, deque, UserList)
 
 
@@ -49,7 +51,9 @@ def _is_consumed(part: Any) -> bool:
     if _is_plain(part):
         return False
     try:
-        is_iterator = isinstance(part, Iterator | AsyncIterator | Coroutine)
+        # Python's own proxies have the methods of an iterator, whatever they stand for.
+        is_proxy = type(part) in ProxyTypes
+        is_iterator = issubclass(part.__class__, _ITERATORS) if is_proxy else isinstance(part, _ITERATORS)
         return is_iterator or any(callable(getattr(part, name, None)) for name in _TAKING)
     except Exception:  # noqa: BLE001  of the item's class
         return False

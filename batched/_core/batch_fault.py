@@ -5,10 +5,9 @@ from __future__ import annotations
 import logging
 
 from batched._core.counters import Counters
+from batched._logs import log
 
 _MOST_LETTERS = 200
-
-_logger = logging.getLogger("batched")
 
 
 class BatchFault:
@@ -27,7 +26,8 @@ class BatchFault:
         error = self._error
         self._counters.batch_error = in_words(error)
         if self._is_new:
-            _logger.warning(
+            log(
+                logging.WARNING,
                 "%s: a batch raised %s, but each of its items succeeded when retried alone or with fewer "
                 "others. So no single item is at fault: the function fails on these items together, and "
                 "until that is fixed, batching gains little or nothing. Make the function accept any items "
@@ -35,7 +35,7 @@ class BatchFault:
                 "(group_by), or set batch_size=1. If the error was transient, there is nothing to do.",
                 self._name,
                 type(error).__qualname__,
-                exc_info=error,
+                error=error,
             )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, MappingView, Sequence
 from contextvars import Context, ContextVar, copy_context
 from enum import Enum
 from typing import Any, Literal, Protocol, Self, TypeAlias
+from weakref import ProxyTypes
 
 from batched._core.task_awaitable import TaskAwaitable
 from batched.errors import is_error
@@ -320,7 +321,8 @@ def _taken_for_one(item: Any) -> str | None:
     """Return a note for an item, or a row of several columns, that may have been meant as many items."""
     for each in item if type(item) is list else (item,):
         kind = type(each)  # a proxy may fail when asked for its class
-        is_source = issubclass(kind, Iterator) and not hasattr(kind, "read")  # an open file is meant as one
+        # An open file is meant as one, and so is what a proxy of Python's own stands for.
+        is_source = issubclass(kind, Iterator) and kind not in ProxyTypes and not hasattr(kind, "read")
         if is_source or issubclass(kind, _COLLECTIONS) or hasattr(kind, "__array__"):
             name = kind.__name__
             return f"{'an' if name[0] in 'aeiou' else 'a'} {name} is one item; pass a list for several"

@@ -18,9 +18,9 @@ from batched._clock import monotonic
 from batched._core.call import Call
 from batched._core.lazy_heap import DeadlineHeap
 from batched._drivers.fork_and_exit import start_thread
-from batched._drivers.logs import log_error
 from batched._drivers.private_python import HAS_DAEMONS
 from batched._drivers.step_lock import is_outdated
+from batched._logs import log_error
 
 _MOST_ADDED = 1024
 

@@ -19,7 +19,7 @@ def submit(driver: ThreadDriver, call: Call) -> Future[Any]:
     future: Future[Any] = Future()
     call.waiter = future
     call.waits_at = FUTURE
-    future.add_done_callback(partial(_notice_cancel, driver, call))
+    future.add_done_callback(partial(_notice_cancel, [driver, call]))
     try:
         driver.push_future(call)
         if call.deadline is not None:
@@ -30,7 +30,9 @@ def submit(driver: ThreadDriver, call: Call) -> Future[Any]:
     return future
 
 
-def _notice_cancel(driver: ThreadDriver, call: Call, future: Future[Any]) -> None:
+def _notice_cancel(known: list[Any], future: Future[Any]) -> None:
     if future.cancelled():
         future.set_running_or_notify_cancel()  # wakes `concurrent.futures.wait`
+        driver, call = known
         driver.cancel(call)
+    known.clear()  # a future keeps its callbacks for good, and would keep the function and its workers alive

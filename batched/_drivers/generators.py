@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from typing import Any
 
 from batched._core.change import OVER, Change
+from batched._logs import log_error
 
 _CANNOT_BE_TOLD = (
     "with continuous=True a function is told what has changed: `change = yield pieces`; what it has after "
     "`yield from` must be a generator, which is told instead"
 )
 _UNCLOSED = "%s: could not close the generator"
-
-_logger = logging.getLogger("batched")
 
 
 def run_steps(
@@ -44,8 +42,8 @@ def run_steps(
         if close is not None:
             try:
                 close()
-            except BaseException:  # its callers have their pieces
-                _logger.exception(_UNCLOSED, name)
+            except BaseException:  # noqa: BLE001  its callers have their pieces
+                log_error(_UNCLOSED, name)
     return None
 
 
@@ -69,5 +67,5 @@ async def walk_steps(
     finally:
         try:
             await steps.aclose()
-        except BaseException:  # its callers have their pieces
-            _logger.exception(_UNCLOSED, name)
+        except BaseException:  # noqa: BLE001  its callers have their pieces
+            log_error(_UNCLOSED, name)

@@ -19,10 +19,10 @@ from batched._drivers.batch_task import BatchTask
 from batched._drivers.current_batch import outer_batches
 from batched._drivers.dispatcher import Dispatcher
 from batched._drivers.driver import Driver
-from batched._drivers.logs import log
 from batched._drivers.stream_wakeups import apart, ring
 from batched._drivers.timers import Timer, call_later
 from batched._drivers.wakeups import ask, resolve_on_loop
+from batched._logs import log
 
 
 class LoopDispatcher(Dispatcher):

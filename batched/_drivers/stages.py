@@ -24,12 +24,12 @@ from batched._drivers.current_batch import IN_THREAD
 from batched._drivers.current_worker import OF_THREAD
 from batched._drivers.driver import Driver
 from batched._drivers.fork_and_exit import start_thread
-from batched._drivers.logs import log_error
 from batched._drivers.private_python import HAS_DAEMONS
 from batched._drivers.stages_in_turn import Passage, StagesInTurn, is_left
 from batched._drivers.worker_pool import WorkerPool
 from batched._drivers.workers import Workers
 from batched._features.overlap import Overlap
+from batched._logs import log_error
 from batched._policy.window import ANY_NUMBER
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import _thread
-import logging
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -11,8 +10,7 @@ from functools import cache
 from typing import Any
 
 from batched._locks import RLock, owner_test, owns
-
-_logger = logging.getLogger("batched")
+from batched._logs import log_error
 
 
 class LaterSteps(deque[Callable[[], object]]):
@@ -43,8 +41,8 @@ class LaterSteps(deque[Callable[[], object]]):
                 return
             try:
                 step()
-            except Exception:  # no caller waits for it
-                _logger.exception("a step requested by a finalizer or a signal handler failed")
+            except Exception:  # noqa: BLE001  no caller waits for it
+                log_error("a step requested by a finalizer or a signal handler failed")
 
 
 class _WithLaterSteps:

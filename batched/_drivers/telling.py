@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import threading
 from collections.abc import Callable
@@ -13,6 +12,7 @@ from typing import TypeAlias
 from batched._core.batch_record import BatchRecord
 from batched._drivers.fork_and_exit import start_thread
 from batched._drivers.private_python import HAS_DAEMONS
+from batched._logs import log, log_error
 
 _IDLE_S = 1.0
 _LONGEST_S = 5.0
@@ -22,8 +22,6 @@ OnBatch: TypeAlias = Callable[[BatchRecord], object]
 
 of_all: list[OnBatch] = []
 """What is told of the batches of all functions, besides the `on_batch` of each: `listeners` changes it."""
-
-_logger = logging.getLogger("batched")
 
 
 class Teller:
@@ -48,7 +46,7 @@ class Teller:
         if self._queue.qsize() >= _MOST:
             if not self._has_dropped:
                 self._has_dropped = True
-                _logger.warning("%s: on_batch is slower than batches: some are not told", self._name)
+                log(logging.WARNING, "%s: on_batch is slower than batches: some are not told", self._name)
             return
         self._queue.put(record)
         self._start()
@@ -104,8 +102,7 @@ class Teller:
         for on_batch in (*self._own, *of_all):
             try:
                 on_batch(record)
-            except BaseException:
+            except BaseException:  # noqa: BLE001  logged
                 if id(on_batch) not in self._failed:
                     self._failed.add(id(on_batch))
-                    with contextlib.suppress(Exception):  # of a handler of the log
-                        _logger.exception("%s: on_batch failed; further failures are not logged", self._name)
+                    log_error("%s: on_batch failed; further failures are not logged", self._name)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import _thread
 import asyncio
 import contextlib
-import logging
 from collections.abc import Callable
 from concurrent.futures import CancelledError
 from contextvars import copy_context
@@ -22,15 +21,13 @@ from batched._drivers.dispatcher import Dispatcher
 from batched._drivers.driver import Driver
 from batched._drivers.fork_and_exit import is_exiting
 from batched._drivers.generators import run_steps
-from batched._drivers.logs import log_error
 from batched._drivers.runners import new_runner
 from batched._drivers.step_lock import StepLock, new_step_lock
 from batched._drivers.stream_wakeups import tell
 from batched._drivers.wakeups import settle, wake
 from batched._drivers.worker_pool import SharedWorkers, WorkerPool, WorkerTimes
 from batched._drivers.workers import Workers
-
-_logger = logging.getLogger("batched")
+from batched._logs import log_error
 
 
 class ThreadDispatcher(Dispatcher):
@@ -231,8 +228,8 @@ class ThreadDispatcher(Dispatcher):
         if runner is not None:
             try:
                 runner.close()
-            except BaseException:  # of a task that the function has left behind
-                _logger.exception("%s: could not close a worker's event loop", self.name)
+            except BaseException:  # noqa: BLE001  of a task that the function has left behind
+                log_error("%s: could not close a worker's event loop", self.name)
 
     def renew_locks(self) -> None:
         """Make all locks anew: there is no worker, and a library has put locks of its own in Python's place.

@@ -14,7 +14,7 @@ from weakref import ref
 from batched._core.call import Call
 from batched._core.task_awaitable import TaskAwaitable, still_asleep, wake_all
 from batched._drivers.fork_and_exit import park_at_exit
-from batched._drivers.logs import log_error
+from batched._logs import log_error
 from batched.errors import BatchError, copied, for_event_loop, for_future, is_error
 
 _MOST_OUTBOXES = 1024

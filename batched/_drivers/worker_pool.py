@@ -32,11 +32,11 @@ from batched._drivers.circles import WORKERS, forget_worker
 from batched._drivers.current_batch import DROP_DEPARTED, IN_THREAD
 from batched._drivers.current_worker import BROKEN, OF_THREAD, Worker
 from batched._drivers.fork_and_exit import register, start_thread
-from batched._drivers.logs import log, log_error
 from batched._drivers.private_python import HAS_DAEMONS, frames_of_threads
 from batched._drivers.runners import new_runner
 from batched._drivers.step_lock import StepLock, is_outdated, new_step_lock
 from batched._drivers.workers import Work, pause
+from batched._logs import log, log_error
 from batched._policy.chains import forget_variables
 from batched.errors import ClosedError
 
@@ -98,6 +98,8 @@ class PoolWorker:
         """What `current_worker()` returns, with the state; None until that is made."""
         self.loop_of_state: asyncio.Runner | None = None
         """On which an `async def` initializer has made the state, which ends with it."""
+        self.starts_since: float | None = None
+        """Since when its state is being made."""
         self.busy_since: float | None = None
         self.runs: Account | None = None
         """The function that it runs, or has run last."""
@@ -344,7 +346,7 @@ class WorkerPool:
         """Make the state of `worker` if it has none; return whether it has one."""
         if worker.current is not None:
             return True
-        began = monotonic()
+        worker.starts_since = began = monotonic()
         try:
             state = None if self.initializer is None else self.initializer(worker.name)
             worker.loop_of_state = None
@@ -352,9 +354,10 @@ class WorkerPool:
                 worker.loop_of_state = runner = self._runner()
                 state = runner.run(_awaited(state))
         except BaseException as error:  # noqa: BLE001  for the callers that wait
+            worker.starts_since = None
             self._could_not_start(worker, error, began)
             return False
-        worker.error = None
+        worker.starts_since = worker.error = None
         self._failed.clear()
         worker.current = OF_THREAD[_thread.get_ident()] = Worker(worker.index, worker.name, state)
         with self.lock.later, self.lock:

@@ -15,9 +15,9 @@ from batched._core.batcher import Batcher
 from batched._drivers.circles import WORKERS, forget_worker
 from batched._drivers.driver import Driver
 from batched._drivers.fork_and_exit import start_thread
-from batched._drivers.logs import log_error
 from batched._drivers.private_python import HAS_DAEMONS, frames_of_threads
 from batched._drivers.step_lock import StepLock, is_outdated
+from batched._logs import log_error
 
 _PAUSE_S = 0.0005
 

@@ -12,6 +12,7 @@ from batched._core.options import Options
 from batched._core.river import River
 from batched._policy.memory_limit import MemoryLimit
 from batched._policy.out_of_memory import is_out_of_memory
+from batched._policy.search import Search
 
 
 class KnowsSizes(Protocol):
@@ -40,6 +41,7 @@ class FitsMemory(Feature):
     def __init__(self, sizes: KnowsSizes) -> None:
         self._sizes = sizes
         self.memory: MemoryLimit = MemoryLimit()
+        self._restarts = 0  # of workers that ran out of it, since anything has fitted
 
     def begin(self, river: River, options: Options) -> None:
         """Go on with what is known, for a new queue."""
@@ -58,7 +60,7 @@ class FitsMemory(Feature):
         if hooks != self.hooks:
             self.have(*hooks)
 
-    def failed(self, batch: Batch, error: BaseException, started: float, now: float) -> bool:  # noqa: ARG002
+    def failed(self, batch: Batch, error: BaseException, started: float, now: float) -> bool:
         """Have `batch` run again in halves if it did not fit, and can."""
         size = self._sizes.size_of(batch.size)
         if size == self._sizes.smallest or batch.is_misanswered or not is_out_of_memory(error):
@@ -68,21 +70,30 @@ class FitsMemory(Feature):
         self.river.resize()
         if batch.begun or not self.river.can_repeat(batch):
             return False
+        search = batch.search
+        if hasattr(batch, "blames_worker"):  # each such run has its worker made anew, which may take long
+            search = search or Search(batch.size, now - started, batch.units, error)
+            self._restarts += 1
+            if self._restarts >= search.most_in_a_row:
+                search.give_up()
+                batch.search = search
+                return False
         self.river.prune(batch, started)
-        self.river.run_again(batch, self._parts_of(batch, error, size))
+        self.river.run_again(batch, self._parts_of(batch, error, size, search))
         return True
 
-    def _parts_of(self, batch: Batch, error: BaseException, size: int) -> list[Half]:
+    def _parts_of(self, batch: Batch, error: BaseException, size: int, search: Search | None) -> list[Half]:
         """Return parts of `batch`: with each, the function is given fewer items than `size`."""
         parts: list[Half] = []
-        for half in halves_of(batch, error, batch.search):
+        for half in halves_of(batch, error, search):
             too_large = half.size > 1 and self._sizes.size_of(half.size) >= size
-            parts += self._parts_of(half, error, size) if too_large else [half]
+            parts += self._parts_of(half, error, size, search) if too_large else [half]
         return parts
 
     def ended(self, run: Run) -> None:
         """Note that a batch has fitted."""
         if run.error is None and not run.batch.failed:
+            self._restarts = 0
             before, size = self.limit, self._sizes.size_of(run.size)
             if size == before:  # as much as it may have: the next larger size may be some way off
                 size = max(size, self.memory.limit or 0)

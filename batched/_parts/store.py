@@ -14,11 +14,10 @@ from weakref import WeakValueDictionary
 
 from batched._core.option_checks import is_mapping
 from batched._locks import Freed, InterruptedLock
+from batched._logs import log
 
 UNKNOWN: Any = object()
 """Stands for the result of a key that the cache does not know."""
-
-_logger = logging.getLogger("batched")
 
 
 class AsynchronousCacheError(TypeError):
@@ -147,10 +146,10 @@ class Faults:
     def log(self, what: str) -> None:
         """Log how many of `what` (keys, results) the cache has failed for, if it has."""
         if self._is_down:
-            _logger.error("%s: the cache failed and is bypassed", self._name, exc_info=self._first)
+            log(logging.ERROR, "%s: the cache failed and is bypassed", self._name, error=self._first)
         elif self._first is not None:
-            refused = f"{self._name}: the cache failed for {self._count} {what}"
-            _logger.error(refused, exc_info=self._first)
+            refused = "%s: the cache failed for %s %s"
+            log(logging.ERROR, refused, self._name, self._count, what, error=self._first)
 
 
 def at_once(work: Callable[..., Coroutine[Any, Any, None]], *args: Any) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-_logger = logging.getLogger("batched")
+from batched._logs import log
 
 
 class Connection(Protocol):
@@ -59,7 +59,7 @@ class Clients:
         """Note that a client has greeted on a new connection."""
         self._connections[client] += 1
         if self._connections[client] == 1:
-            _logger.debug("client %s came", client)
+            log(logging.DEBUG, "client %s came", client)
 
     def left(self, ended: Connection) -> None:
         """Note that a connection has ended; it may be one that never came to a greeting."""
@@ -75,7 +75,7 @@ class Clients:
             return
         del self._connections[client]
         told = "client %s left: %s calls, %s bytes in, %s bytes out"
-        _logger.debug(told, client, figures.calls, figures.bytes_in, figures.bytes_out)
+        log(logging.DEBUG, told, client, figures.calls, figures.bytes_in, figures.bytes_out)
 
     def figures(self, live: Iterable[Connection]) -> dict[str, ClientFigures]:
         """Return the figures of the clients that are connected; `live` are their connections."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -14,6 +13,7 @@ from socketserver import ThreadingTCPServer
 from typing import Any, Final
 
 from batched._drivers.fork_and_exit import register
+from batched._logs import log_error
 from batched._remote.clients import ClientFigures
 
 _FAMILIES: tuple[tuple[str, str, str, Callable[[ClientFigures], int]], ...] = (
@@ -24,7 +24,6 @@ _FAMILIES: tuple[tuple[str, str, str, Callable[[ClientFigures], int]], ...] = (
     ("Counter", "received_bytes", "Bytes that a client has sent to the server", lambda c: c.bytes_in),
     ("Counter", "sent_bytes", "Bytes that the server has sent to a client", lambda c: c.bytes_out),
 )
-_logger = logging.getLogger("batched")
 _TEXT: Final = "text/plain; charset=utf-8"
 
 
@@ -123,8 +122,8 @@ class _Handler(BaseHTTPRequestHandler):
         page: Page = self.server.page  # type: ignore[attr-defined]
         try:
             status, kind, text = page.answer(path, self.headers.get("Accept", ""))
-        except Exception:  # of a collector of the program's own
-            _logger.exception("the page %s could not be made", path)
+        except Exception:  # noqa: BLE001  of a collector of the program's own
+            log_error("the page %s could not be made", path)
             status, kind, text = 500, _TEXT, b"the log of the server has the error\n"
         self.send_response(status)
         self.send_header("Content-Type", kind)

@@ -15,6 +15,7 @@ from typing import Any
 from batched._api.function import DecoratedFunction
 from batched._drivers.fork_and_exit import register
 from batched._drivers.wakeups import ask
+from batched._logs import log
 from batched._remote.addresses import Address, groups_of, listen, parsed, unlink, user_of
 from batched._remote.clients import Clients
 from batched._remote.frames import MAX_FRAME_BYTES, VERSION
@@ -23,7 +24,6 @@ from batched._remote.served import Served, check_served
 from batched._remote.session import Session
 from batched._remote.values import Codec, Pickles
 
-_logger = logging.getLogger("batched")
 _FIRST_CLIENT_S = 10.0
 LEAVE_S = 5.0
 """How long a client without unanswered calls may take to leave, once it is told to."""
@@ -154,7 +154,7 @@ class Server:
             return None
         if self._group is not None and self._group in groups_of(user):
             return None
-        _logger.warning("a connection of user %s was refused", user)
+        log(logging.WARNING, "a connection of user %s was refused", user)
         group = "" if self._group is None else f" and of group {self._group}"
         return f"the server takes calls of user {os.geteuid()}{group} only, not of user {user}"
 

@@ -18,6 +18,7 @@ from typing import Any, Protocol
 from batched._api.function import DecoratedFunction
 from batched._api.through_class import ThroughClass
 from batched._drivers.private_python import running_loop_or_none
+from batched._logs import log
 from batched._remote.addresses import Address, listen
 from batched._remote.frames import MAX_FRAME_BYTES
 from batched._remote.http import Metrics, Page
@@ -26,7 +27,6 @@ from batched._remote.seconds import checked_seconds
 from batched._remote.server import Server
 from batched._remote.systemd import notify
 
-_logger = logging.getLogger("batched")
 _LOOK_S = 0.05
 _GRACE_S = 1.0
 _SIGNALS = [
@@ -204,7 +204,7 @@ class Serving:
         finally:
             if self._page is not None:
                 self._page.close()
-        _logger.info("%s: the server has ended", self._names)
+        log(logging.INFO, "%s: the server has ended", self._names)
 
     async def _run(self) -> None:
         ends = asyncio.Event()
@@ -226,7 +226,7 @@ class Serving:
             self._page.status = "serving"
         address = str(self._server.address)
         where = "" if self._page is None else f", metrics at http://{_shown(*self._page.where)}/metrics"
-        _logger.info("%s: served at %s by process %s%s", self._names, address, os.getpid(), where)
+        log(logging.INFO, "%s: served at %s by process %s%s", self._names, address, os.getpid(), where)
         notify("READY=1")
         if self._when_ready is not None:
             self._when_ready(address)
@@ -238,7 +238,7 @@ class Serving:
         notify("STOPPING=1")
         left = sum(each.unanswered for each in self._clients().values())
         told = "%s: the server ends; unanswered calls: %s, for which it takes at most %s s"
-        _logger.info(told, self._names, left, self._drain_s)
+        log(logging.INFO, told, self._names, left, self._drain_s)
         if self._ends_process:
             late = threading.Timer(self._drain_s + _GRACE_S, self._too_late)
             late.daemon = True
@@ -246,7 +246,7 @@ class Serving:
 
     def _too_late(self) -> None:
         """End the process, in which a batch still runs: it may run forever."""
-        _logger.error("%s: a batch still runs, and ends with the process", self._names)
+        log(logging.ERROR, "%s: a batch still runs, and ends with the process", self._names)
         logging.shutdown()
         os._exit(1)
 
@@ -299,7 +299,7 @@ def token_in(file: Path) -> str:
     if not token:
         raise ValueError(f"the token file {file} is empty: remove it, and a token is made")
     if os.name == "posix" and file.stat().st_mode & 0o077:
-        _logger.warning("other users can read the token in %s: chmod 600 %s", file, file)
+        log(logging.WARNING, "other users can read the token in %s: chmod 600 %s", file, file)
     return token
 
 

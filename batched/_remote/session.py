@@ -16,6 +16,7 @@ from typing import Any, Protocol
 from batched._api.streams import open_async_stream
 from batched._core.call import Call
 from batched._drivers.wakeups import ask
+from batched._logs import log
 from batched._remote.failures import encoded_error, encoded_rows, unsent
 from batched._remote.frames import (
     CALL_ROW,
@@ -38,7 +39,6 @@ from batched._remote.requests import Wanted, wanted
 from batched._remote.served import Elements, Served, Why, drop_task
 from batched._remote.values import Codec, Unreadable, apart, is_plain
 
-_logger = logging.getLogger("batched")
 _MOST_US = (1 << 32) - 1
 _MOST_GREETING = 1 << 14
 GREETING_S = 30.0
@@ -150,7 +150,7 @@ class Session(asyncio.BufferedProtocol):
             for each in self._reader.filled(nbytes):
                 self._take(each)
         except FrameError as error:
-            _logger.warning("a connection was closed: %s", error)
+            log(logging.WARNING, "a connection was closed: %s", error)
             self._transport.abort()
 
     def eof_received(self) -> bool:
@@ -223,7 +223,7 @@ class Session(asyncio.BufferedProtocol):
     def _close_unknown(self) -> None:
         """Close a connection that has not greeted: else all file descriptors might be spent on such ones."""
         if self._transport is not None:
-            _logger.warning("a connection was closed: it has not greeted in %g s", GREETING_S)
+            log(logging.WARNING, "a connection was closed: it has not greeted in %g s", GREETING_S)
             self._transport.abort()
 
     def _reply(self, refusal: ServerGreeting) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import _thread
 import contextlib
-import logging
 import socket
 import threading
 from collections.abc import Callable
@@ -15,12 +14,12 @@ from batched._drivers.private_python import HAS_DAEMONS
 from batched._drivers.step_lock import new_step_lock
 from batched._drivers.stream_wakeups import wake_callers
 from batched._drivers.wakeups import FUTURE
+from batched._logs import log_error
 from batched._remote.frames import Bytes, FrameError, joined
 from batched._remote.link import FIRST_PAUSE_S, LAST_PAUSE_S, Caller, Link, Terms
 from batched._remote.requests import Request
 from batched.errors import DisconnectedError
 
-_logger = logging.getLogger("batched")
 _AT_ONCE = getattr(socket, "MSG_DONTWAIT", 0)
 """Without it, as on Windows, a caller waits for room itself."""
 
@@ -193,8 +192,8 @@ class ThreadLink(Link):
         except (OSError, FrameError) as broken:
             again = isinstance(broken, OSError) and not self.is_closed
             error = self.lost(broken)
-        except BaseException as broken:
-            _logger.exception("the connection to %s failed", self.terms.address)
+        except BaseException as broken:  # noqa: BLE001  logged
+            log_error("the connection to %s failed", self.terms.address)
             error = self.lost(broken)
         self.is_open = False
         self._reads_in = 0  # a later thread may have the same number, and calls may be sent again from here

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import re
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -61,6 +62,29 @@ def test_nothing_is_queued_before_a_call_is_awaited() -> None:
 def test_nothing_blocks(name: str) -> None:
     """What would is not there."""
     assert not hasattr(aio.dynamically(echo), name)
+
+
+@pytest.mark.parametrize(
+    ("name", "instead"),
+    [
+        ("submit", "asyncio.create_task(fn(item))"),
+        ("map", "async for result in fn.amap(items)"),
+        ("stream", "async for piece in fn.astream(item)"),
+        ("shutdown", "await fn.aclose()"),
+        ("warm_up", "await fn.awarm_up(example)"),
+    ],
+)
+def test_what_blocks_is_told_what_to_write_instead(name: str, instead: str) -> None:
+    """Of a function, a view of it and a method; and it is in no list of what there is."""
+
+    class Model:
+        echo = aio.dynamically(echo)
+
+    fn = aio.dynamically(echo)
+    for each in (fn, fn.options(priority="bulk"), Model().echo):
+        with pytest.raises(AttributeError, match=re.escape(instead)):
+            getattr(each, name)
+        assert name not in dir(each)
 
 
 @pytest.mark.parametrize("name", ["priority_strategy", "batch_item_cls"])

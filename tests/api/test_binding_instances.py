@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import dataclasses
 import gc
@@ -11,9 +12,11 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
+import attrs
 import pytest
 
 import batched
+from batched import aio
 from tests.kit.gate import IS_FREE_THREADED, PATIENCE_S, until
 from tests.kit.kept import driver_of
 from tests.kit.threads import until_asleep
@@ -183,3 +186,25 @@ def test_an_instance_in_the_place_of_a_dead_one_has_a_batcher_of_its_own() -> No
         assert [embedder.embed(1), embedder.embed(1), *embedder.embed([1])] == [offset + 1] * 3
         assert embedder.embed.stats.total_processed == 3
     assert len(ids) < 300
+
+
+@pytest.mark.parametrize("dynamically", [batched.dynamically, aio.dynamically])
+def test_a_method_of_a_class_that_attrs_makes_anew_finds_its_base(dynamically: Any) -> None:
+    """With slots it is another class than the one in which `super()` was written."""
+
+    class Base:
+        def scale(self) -> int:
+            return 10
+
+    @attrs.define
+    class Model(Base):
+        offset: int = 1
+
+        @dynamically
+        def scaled(self, items: list[int]) -> list[int]:
+            by = super().scale()
+            return [by * item + self.offset for item in items]
+
+    model = Model()
+    answer = model.scaled([1, 2]) if dynamically is batched.dynamically else asyncio.run(model.scaled([1, 2]))
+    assert answer == [11, 21]

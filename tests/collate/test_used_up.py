@@ -8,6 +8,7 @@ import multiprocessing
 import queue
 import socket
 import tempfile
+import weakref
 from collections import UserList, deque, namedtuple
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -244,3 +245,14 @@ def test_of_a_long_list_the_first_elements_are_looked_at() -> None:
 
     assert not is_used_up([Element() for _ in range(10_000)])
     assert len(looked) == 4096
+
+
+def test_a_weak_proxy_is_what_it_stands_for() -> None:
+    """Its type has the methods of an iterator, whatever that is."""
+    plain, numbers = Plain(1), (number for number in range(3))
+    gone = weakref.proxy(Plain(1))
+    assert not is_used_up(weakref.proxy(plain))
+    assert not is_used_up(gone)
+    assert is_used_up(weakref.proxy(numbers))
+    holds = Plain(numbers)
+    assert is_used_up(weakref.proxy(holds))

@@ -11,6 +11,7 @@ import pytest
 
 from batched import BatchError
 from tests.kit.cached import nothing_is_left
+from tests.kit.failing_log import log_fails
 from tests.kit.flavours import Flavour
 from tests.kit.gate import PATIENCE_S, Gate, until
 
@@ -117,6 +118,15 @@ def test_a_key_that_the_cache_refuses_concerns_no_other(
         assert flavour.call(fn, [1, 2, 3, 4]) == [1, "two", 3, "four"]
     assert [record.getMessage() for record in caplog.records] == ["f: the cache failed for 2 key(s)"]
     assert gate.batches == [[1, 3]]
+
+
+@pytest.mark.thread_unsafe(reason="the log is that of the process")
+def test_a_cache_that_fails_and_a_log_that_fails_are_none(flavour: Flavour) -> None:
+    """Neither hides an answer from its caller."""
+    fn = flavour.decorate(lambda items: items, timeout_ms=0, cache=Fussy())
+    with log_fails():
+        assert flavour.call(fn, [1, 2, 3, 4]) == [1, 2, 3, 4]
+        assert flavour.call(fn, 5) == 5
 
 
 @pytest.mark.parametrize("key", [lambda item: item["missing"], lambda item: [item]])

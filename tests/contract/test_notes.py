@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from io import StringIO
 from typing import Any
 
@@ -130,6 +131,7 @@ def test_an_error_of_a_tuple_says_that_it_is_one_item(flavour: Flavour, item: An
         ({"a": "b"}.values(), "a dict_values is one item; pass a list for several"),
         ({"a": "b"}.items(), "a dict_items is one item; pass a list for several"),
         (StringIO("a"), None),  # an upload, which is meant
+        (weakref.proxy(strict), None),
         ({"a": "b"}, None),
     ],
 )

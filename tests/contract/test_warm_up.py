@@ -162,7 +162,7 @@ def test_no_piece_of_a_warm_up_is_kept(kind: type[Flavour]) -> None:
             there.add(piece)
             del piece
         gc.collect()
-        assert len(there) == 1
+        until(lambda: len(there) == 1)  # a thread of asyncio's executor may hold one a moment longer
 
     flavour = kind()
     with flavour.running():

@@ -82,6 +82,26 @@ def test_explain_says_how_busy_the_workers_are(flavour: Flavour) -> None:
         assert told.endswith("% with function 1.")
 
 
+def test_a_worker_whose_state_is_being_made_says_so(flavour: Flavour) -> None:
+    """Else calls that wait for a model that never comes would wait without a word."""
+    gate = Gate(lambda name: name, shut=True)
+    with batched.Workers(["gpu"], initializer=gate, name="gpus") as gpus:
+        (fn,) = share(flavour, gpus, list, batch_size=8)
+        assert gpus.stats.workers[0].starting_s is None
+        waiting = flavour.start(fn, 1)
+        gate.wait_for_batch()
+        (worker,) = gpus.stats.workers
+        assert (worker.is_ready, worker.error) == (False, None)
+        assert worker.starting_s is not None
+        assert worker.starting_s >= 0
+        assert "starting for " in str(gpus.stats)
+        assert "The initializer has been making the state of 'gpu' for " in fn.explain()
+        gate.open()
+        assert waiting.result(PATIENCE_S) == 1
+        assert gpus.stats.workers[0].starting_s is None
+        assert "initializer" not in fn.explain()
+
+
 def test_they_take_turns_the_oldest_call_first(flavour: Flavour) -> None:
     """A function with a backlog has not the worker for itself."""
     gate = Gate(shut=True)
@@ -312,7 +332,7 @@ def test_an_item_that_breaks_each_worker_fails_alone(flavour: Flavour, kind: typ
         assert [futures[at].result(PATIENCE_S) for at in (0, 1, 3)] == [1, 2, 4]
 
 
-@pytest.mark.parametrize("kind", [ValueError, ConnectionError])
+@pytest.mark.parametrize("kind", [ValueError, ConnectionError, MemoryError])
 def test_a_batch_that_breaks_each_worker_does_not_restart_it_for_each_item(
     flavour: Flavour, kind: type[Exception]
 ) -> None:

@@ -124,6 +124,13 @@ def test_the_public_names_are_complete_and_sorted() -> None:
     assert sorted(public, key=lambda name: (not name.isupper(), name)) == batched.__all__
 
 
+@pytest.mark.parametrize("module", sorted(set(MODULES) - {"_logs", "_remote.command", "logging"}))
+def test_one_module_writes_to_the_log(module: str) -> None:
+    """A handler of the log may fail: where an error of it came through, a call would be lost."""
+    names = {node.attr for node in ast.walk(parsed(module)) if isinstance(node, ast.Attribute)}
+    assert "getLogger" not in names
+
+
 def test_no_name_that_says_nothing() -> None:
     """No file is called utils, helpers, manager or the like."""
     words = {word for module in MODULES for part in module.split(".") for word in part.split("_")}

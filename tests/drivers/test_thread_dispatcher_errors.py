@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import logging
+import asyncio
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -10,6 +10,9 @@ from typing import Any
 import pytest
 
 import batched
+from batched._drivers import telling
+from batched._drivers.step_lock import new_step_lock
+from tests.kit.failing_log import log_fails
 from tests.kit.gate import PATIENCE_S
 
 
@@ -46,19 +49,10 @@ def test_several_workers_that_run_out_of_memory_lose_nothing() -> None:
     fn.shutdown()
 
 
-class _Fails(logging.Handler):
-    """A handler of the log that fails, as one does that calls a batched function in its own worker."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        raise ValueError(record)
-
-
 @pytest.fixture
 def _logs_fail() -> Iterator[None]:
-    handler = _Fails()
-    logging.getLogger().addHandler(handler)
-    yield
-    logging.getLogger().removeHandler(handler)
+    with log_fails():
+        yield
 
 
 @pytest.mark.usefixtures("_logs_fail")
@@ -103,3 +97,41 @@ def test_a_worker_is_made_anew_though_the_log_fails() -> None:
         assert [fn.submit(item).result(PATIENCE_S) for item in range(3)] == [0, 1, 2]
         fn.shutdown()
     assert made == ["a", "a"]
+
+
+@pytest.mark.usefixtures("_logs_fail")
+@pytest.mark.thread_unsafe(reason="the log is that of the process")
+def test_a_worker_ends_though_its_loop_and_the_log_fail() -> None:
+    """Whatever waits for the end of the worker hears of it."""
+
+    async def no_end() -> None:
+        raise OSError
+
+    async def echo(items: list[int]) -> list[int]:
+        asyncio.get_running_loop().shutdown_asyncgens = no_end  # type: ignore[method-assign]
+        return items
+
+    fn = batched.dynamically(echo, timeout_ms=0)
+    assert fn.submit(1).result(PATIENCE_S) == 1
+    asyncio.run(asyncio.wait_for(fn.aclose(), PATIENCE_S))
+
+
+@pytest.mark.usefixtures("_logs_fail")
+@pytest.mark.thread_unsafe(reason="the log is that of the process")
+def test_a_step_that_was_postponed_fails_and_the_log_too() -> None:
+    """The step that it waited for is taken, and so are the others that were postponed."""
+    lock = new_step_lock()
+    taken: list[int] = []
+    with lock.later, lock:
+        lock.later.extend((lambda: 1 // 0, lambda: taken.append(1)))
+    assert taken == [1]
+
+
+@pytest.mark.usefixtures("_logs_fail")
+@pytest.mark.thread_unsafe(reason="the log is that of the process")
+def test_on_batch_is_slow_and_the_log_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A list is answered though it is not told of a batch of it."""
+    monkeypatch.setattr(telling, "_MOST", 0)
+    fn = batched.dynamically(lambda items: items, batch_size=1, timeout_ms=0, on_batch=print)
+    assert fn.submit([0, 1, 2]).result(PATIENCE_S) == [0, 1, 2]
+    fn.shutdown()

@@ -367,3 +367,11 @@ def test_a_function_that_is_refilled_is_told_which_items_have_ended() -> None:
 
     profile(count, [2, 1], sizes=[2], repeats=1)
     assert live[-3:] == [2, 2, 1]
+
+
+def test_a_function_that_answers_with_exceptions_only_is_not_measured() -> None:
+    """What exceptions take says nothing of batches; where any item works, that is advice."""
+    with pytest.raises(ValueError, match=r"answered each item with an exception, at last KeyError\('b'\)"):
+        profile(lambda items: [KeyError(item) for item in items], ["b"])
+    some = profile(lambda items: [KeyError(item) if item == "b" else item for item in items], ["b", "c"])
+    assert some.measured

@@ -241,3 +241,20 @@ def test_shared_workers_have_metrics_of_their_own(registry: CollectorRegistry, n
         assert f'batched_worker_ready{{worker="a",workers="workers of {name}"}} 1.0' in text
         ran = sum(figure for key, figure in page(registry)[name].items() if key[0] == "worker_batches_total")
         assert ran == 1
+
+
+@pytest.mark.thread_unsafe(reason="a page has the workers of all threads")
+def test_workers_of_the_same_name_are_ready_when_each_is(registry: CollectorRegistry, name: str) -> None:
+    """It is 1 or 0, however many there are; those that were shut down are not waited for."""
+
+    def is_ready() -> str:
+        line = f'batched_worker_ready{{worker="0",workers="{name}"}} '
+        return generate_latest(registry).decode().partition(line)[2][:3]
+
+    with batched.Workers(1, name=name) as one, batched.Workers(1, name=name) as other:
+        one.start()
+        assert is_ready() == "0.0"
+        other.start()
+        assert is_ready() == "1.0"
+        one.shutdown()
+        assert is_ready() == "1.0"

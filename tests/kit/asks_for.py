@@ -106,6 +106,7 @@ ASKS_FOR: dict[str, tuple[str, ...]] = {
         "test_isolate_errors.py",
         "test_wrong_results.py",
         "test_a_broken_worker_is_made_anew_and_its_batch_runs_once_more",
+        "test_a_batch_that_breaks_each_worker_does_not_restart_it_for_each_item",
         "test_a_call_that_runs_ahead_amid_an_outage_holds_up_the_others_until_its_end",
         "test_a_number_that_is_right_by_chance_is_found_out",
         "test_a_list_raises_the_error_of_its_first_item_that_fails",

@@ -14,10 +14,14 @@ _UNSEEN = {dis.opmap[name] for name in ("NOP", "NOT_TAKEN", "LOAD_CONST", *_JUMP
 
 
 class Interrupt:
-    """Raises `KeyboardInterrupt` before the bytecode with this number of those that the package runs."""
+    """Raises `KeyboardInterrupt` before the bytecode with this number of those that the package runs.
 
-    def __init__(self, at: int) -> None:
+    With `inside`, only those of the function with this qualified name count.
+    """
+
+    def __init__(self, at: int, inside: str | None = None) -> None:
         self.at = at
+        self.inside = inside
         self.seen = 0
         self.place = ""
         # Kept here: where a tracer raises, CPython 3.11 may free it too early, and then call what lies there.
@@ -42,6 +46,8 @@ class Interrupt:
 
     def _enter(self, frame: FrameType, _event: str, _arg: Any) -> Any:
         if not frame.f_globals.get("__name__", "").startswith("batched."):
+            return None
+        if self.inside not in {None, frame.f_code.co_qualname}:
             return None
         if frame.f_code.co_name == "add_done_callback":
             return None  # what a task of asyncio calls as it begins to wait: no code of ours is around it

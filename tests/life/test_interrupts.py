@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import os
 import subprocess
 import sys
 import threading
+from itertools import count
+from typing import Any
 
 import pytest
 
 import batched
+from batched import aio
 from tests.kit.effort import is_thorough
 from tests.kit.gate import PATIENCE_S, Gate, until
 from tests.kit.interrupted import OPTIONS, STEPS
@@ -65,3 +70,31 @@ def test_callers_in_other_threads_go_on_after_an_interrupt() -> None:
         assert answers == [1]
         fn.shutdown()
         until(lambda thread=thread: not thread.is_alive())
+
+
+def test_an_interrupt_of_the_task_that_reads_for_an_amap_ends_the_map() -> None:
+    """At each bytecode: its consumer does not wait for more on a loop that goes on."""
+
+    async def echo(items: list[int]) -> list[int]:
+        return items
+
+    for at in count(1):
+        fn = aio.dynamically(echo, batch_size=2, timeout_ms=0, max_queue_size=2)
+        interrupt = Interrupt(at, inside="TaskReadAhead._read")
+
+        async def read(fn: Any = fn) -> list[int]:
+            return [answer async for answer in fn.amap(range(9))]
+
+        loop = asyncio.new_event_loop()
+        reading = loop.create_task(read())
+        interrupt.during(lambda loop=loop, reading=reading: loop.run_until_complete(reading))
+        ended = asyncio.wait([reading], timeout=PATIENCE_S)
+        with contextlib.suppress(KeyboardInterrupt):  # the consumer may raise it, too
+            loop.run_until_complete(ended)
+        assert reading.done(), (at, interrupt.place)
+        if not isinstance(reading.exception(), KeyboardInterrupt):  # after all elements had been read
+            assert reading.result() == [*range(9)]
+        loop.run_until_complete(loop.shutdown_asyncgens())
+        loop.close()
+        if not interrupt.came:
+            break

@@ -107,6 +107,22 @@ def reached_from_its_options(gate: Gate, **options: Any) -> Any:
     return fn
 
 
+@pytest.mark.thread_unsafe(reason="looks at all threads of the process")
+def test_a_future_that_is_kept_keeps_no_worker() -> None:
+    """Whether it has an answer or was cancelled, the threads end with the last function."""
+    gate = Gate(shut=True)
+    fn = batched.dynamically(gate, timeout_ms=0, batch_size=1, workers=batched.Workers(1, name="of a future"))
+    kept = [fn.submit(1), fn.submit(2)]
+    gate.wait_for_batch()
+    assert kept[1].cancel()
+    gate.open()
+    assert kept[0].result(PATIENCE_S) == 1
+    del fn
+    gc.collect()
+    until(lambda: not threads_of("of a future"))
+    assert kept[1].cancelled()
+
+
 def test_a_function_that_was_shut_down_is_kept_by_no_worker() -> None:
     """Though a worker has asked for it once more, at the end of its last batch, and the others sleep.
 

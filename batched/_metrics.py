@@ -208,6 +208,8 @@ def read() -> tuple[dict[str, Live], dict[Counters, str]]:
 def read_workers() -> tuple[Counter[tuple[str, str, str, str]], Counter[tuple[str, str]]]:
     """Return the figures of shared workers, those of the same name added up, and how many are ready.
 
+    Of workers that were shut down, only the figures.
+
     By metric, the name of the workers, of the worker, and of the function; by the name of the workers, and of
     the worker.
     """
@@ -217,7 +219,8 @@ def read_workers() -> tuple[Counter[tuple[str, str, str, str]], Counter[tuple[st
         if not isinstance(pool, WorkerPool):
             continue
         for worker in pool.workers:
-            ready[pool.name, worker.name] += worker.current is not None
+            if worker.current is not None or not pool.closed:  # after its shutdown it needs no state
+                ready[pool.name, worker.name] += worker.current is not None
             for function, served in [*worker.served.items()]:
                 for metric, (_, figure_of) in WORKERS.items():
                     totals[metric, pool.name, worker.name, function] += figure_of(served)  # type: ignore[assignment]

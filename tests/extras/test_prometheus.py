@@ -231,3 +231,25 @@ def test_shared_workers_have_metrics_of_their_own(registry: CollectorRegistry, n
         assert f'batched_worker_ready{{worker="a",workers="workers of {name}"}} 1.0' in text
         ran = sum(figure for key, figure in page(registry)[name].items() if key[0] == "worker_batches_total")
         assert ran == 1
+
+
+@pytest.mark.thread_unsafe(reason="a page has the workers of all threads")
+def test_workers_that_were_shut_down_are_not_said_to_lack_their_state(
+    registry: CollectorRegistry, name: str
+) -> None:
+    """Else an alert would fire for models that a service has exchanged, while anything refers to them."""
+    workers = batched.Workers(["a", "b"], name=f"workers of {name}")
+    fn = batched.dynamically(list, name=name, timeout_ms=0, workers=workers)
+    fn(1)
+    until(lambda: workers.stats.functions)  # counted once its caller has been woken
+    workers.shutdown()
+    assert f'workers="workers of {name}"' in generate_latest(registry).decode()
+    assert f'batched_worker_ready{{worker="a",workers="workers of {name}"}}' not in (
+        generate_latest(registry).decode()
+    )
+    again = batched.Workers(["a"], name=f"workers of {name}")
+    assert (
+        f'batched_worker_ready{{worker="a",workers="workers of {name}"}} 0.0'
+        in generate_latest(registry).decode()
+    )
+    again.shutdown()

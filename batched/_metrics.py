@@ -206,18 +206,19 @@ def read() -> tuple[dict[str, Live], dict[Counters, str]]:
 def read_workers() -> tuple[Counter[tuple[str, str, str, str]], dict[tuple[str, str], int]]:
     """Return the figures of shared workers, those of the same name added up, and whether they are ready.
 
+    Of workers that were shut down, only the figures.
+
     By metric, the name of the workers, of the worker, and of the function; by the name of the workers, and of
-    the worker. Of several with the same name each must be ready, but for those that were shut down.
+    the worker. Of several with the same name each must be ready.
     """
     totals: Counter[tuple[str, str, str, str]] = Counter()
     ready: dict[tuple[str, str], int] = {}
-    pools = [pool for pool in live() if isinstance(pool, WorkerPool)]
-    for pool in sorted(pools, key=lambda pool: pool.closed):
+    for pool in live():
+        if not isinstance(pool, WorkerPool):
+            continue
         for worker in pool.workers:
-            key = pool.name, worker.name
-            if pool.closed:
-                ready.setdefault(key, 0)
-            else:
+            if worker.current is not None or not pool.closed:  # after its shutdown it needs no state
+                key = pool.name, worker.name
                 ready[key] = min(ready.get(key, 1), worker.current is not None)
             for function, served in [*worker.served.items()]:
                 for metric, (_, figure_of) in WORKERS.items():

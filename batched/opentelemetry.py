@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
+from asyncio import CancelledError
 from collections.abc import AsyncGenerator, Callable, Collection, Generator, Iterable, Iterator
 from contextlib import closing, contextmanager
 from contextvars import Context as Variables
@@ -215,6 +216,17 @@ def _current(span: Span, *, ends: bool) -> Iterator[None]:
         except Exception as error:
             _note_type(span, error)
             raise
+        except (GeneratorExit, CancelledError):  # all callers have left, or the loop ends
+            raise
+        except BaseException as error:  # which `use_span` does not note
+            _note_error(span, error)
+            raise
+
+
+def _note_error(span: Span, error: BaseException) -> None:
+    span.record_exception(error)
+    _note_type(span, error)
+    span.set_status(StatusCode.ERROR, f"{type(error).__name__}: {error}")
 
 
 def _note_type(span: Span, error: BaseException) -> None:
@@ -325,9 +337,7 @@ class _TracedSteps(Steps):
             _spans[self._batch] = _Open(self._span, ends=True)
 
     def _fail(self, error: BaseException) -> None:
-        self._span.record_exception(error)
-        _note_type(self._span, error)
-        self._span.set_status(StatusCode.ERROR, f"{type(error).__name__}: {error}")
+        _note_error(self._span, error)
         self._end()
 
     def _end(self) -> None:

@@ -27,6 +27,7 @@ __all__ = ["top"]
 Figures = dict[tuple[str, str, str], float]
 """Each figure, by its metric, the name of its function, and the bound of a bucket, "" for none."""
 
+_WAITS = "batched_wait_seconds_bucket"
 _PATIENCE_S = 5.0
 _DAY_S = 86_400
 _NAME = 12  # characters of the name of a function, however narrow the terminal is
@@ -71,7 +72,11 @@ def rows(before: Figures, now: Figures, seconds: float) -> list[Row]:
     names = sorted({name for metric, name, _ in now if metric == "batched_batchers"})
     # To have fallen, a counter must have begun anew: all of it has come since the last look.
     anew = {key[1] for key, value in before.items() if _counts(key[0]) and now.get(key, value) < value}
-    found = [_row(name, {} if name in anew else before, now, seconds) for name in names]
+    bounds: dict[str, list[str]] = {name: [] for name in names}  # of the buckets of each function's waits
+    for metric, name, bound in now:
+        if metric == _WAITS and name in bounds:
+            bounds[name].append(bound)
+    found = [_row(name, bounds[name], {} if name in anew else before, now, seconds) for name in names]
     return sorted(found, key=lambda row: (-row.busy, row.name))
 
 
@@ -80,7 +85,7 @@ def _counts(metric: str) -> bool:
     return metric.endswith(("_total", "_count", "_sum", "_bucket"))
 
 
-def _row(name: str, before: Figures, now: Figures, seconds: float) -> Row:
+def _row(name: str, bounds: list[str], before: Figures, now: Figures, seconds: float) -> Row:
     def grown(metric: str) -> float:
         key = f"batched_{metric}", name, ""
         return max(now.get(key, 0.0) - before.get(key, 0.0), 0.0)
@@ -88,6 +93,11 @@ def _row(name: str, before: Figures, now: Figures, seconds: float) -> Row:
     def gauge(metric: str) -> float:
         return now.get((f"batched_{metric}", name, ""), 0.0)
 
+    def waited(bound: str) -> tuple[float, float]:
+        key = _WAITS, name, bound
+        return inf if bound == "+Inf" else float(bound), max(now[key] - before.get(key, 0.0), 0.0)
+
+    waits = sorted(map(waited, bounds))
     batches = grown("batch_size_items_count")
     runs = grown("execution_seconds_count")
     return Row(
@@ -96,8 +106,8 @@ def _row(name: str, before: Figures, now: Figures, seconds: float) -> Row:
         grown("batch_size_items_sum") / batches if batches else nan,
         gauge("waiting_items"),
         gauge("running_items"),
-        _quantile(0.5, name, before, now) * 1000,
-        _quantile(0.99, name, before, now) * 1000,
+        _quantile(0.5, waits) * 1000,
+        _quantile(0.99, waits) * 1000,
         grown("execution_seconds_sum") / runs * 1000 if runs else nan,
         min(grown("busy_seconds_total") / seconds / max(gauge("slots"), 1.0), 1.0),
         grown("failed_items_total") / seconds,
@@ -105,55 +115,48 @@ def _row(name: str, before: Figures, now: Figures, seconds: float) -> Row:
     )
 
 
-def _quantile(share: float, name: str, before: Figures, now: Figures) -> float:
+def _quantile(share: float, buckets: list[tuple[float, float]]) -> float:
     """Return a quantile of the waits between two looks, in seconds: the upper bound of its bucket."""
-    buckets = sorted(
-        (inf if bound == "+Inf" else float(bound), max(count - before.get((metric, of, bound), 0.0), 0.0))
-        for (metric, of, bound), count in now.items()
-        if metric == "batched_wait_seconds_bucket" and of == name
-    )
     total = buckets[-1][1] if buckets else 0.0
     if not total > 0:
         return nan
     return next((bound for bound, count in buckets if count >= share * total), nan)
 
 
-def table(found: list[Row], url: str) -> Table:
-    """Return the rows as a table."""
+def table(found: list[Row], url: str, width: int = 80) -> Table:
+    """Return the rows as a table, with as many columns as `width` characters have room for."""
     shown = Table(title=escape(url), box=SIMPLE_HEAD, padding=0, show_edge=False)
-    shown.add_column("function", overflow="fold", min_width=_NAME)  # what is cut is cut off all columns
-    for column in (
-        "items\nper s",
-        "batch\nsize",
-        "in\nqueue",
-        "run\nnow",
-        "wait\np50 ms",
-        "wait\np99 ms",
-        "batch\nms",
-        "busy",
-        "failed\nper s",
-        "refused\nper s",
-    ):
-        shown.add_column(column, justify="right", no_wrap=True)
-    for row in found:
-        shown.add_row(
-            escape(row.name),
-            _number(row.items_per_s),
-            _number(row.batch),
-            _number(row.waiting),
-            _number(row.running),
-            _number(row.wait_p50_ms),
-            _number(row.wait_p99_ms),
-            _number(row.batch_ms),
-            f"{row.busy:.0%}",
-            _number(row.failed_per_s),
-            _number(row.refused_per_s),
-        )
+    shown.add_column("function", overflow="fold", min_width=_NAME)
+    room = width - _NAME
+    columns = []
+    for header, figure_of in _COLUMNS.items():
+        figures = [figure_of(row) for row in found]
+        room -= 1 + max(map(len, [*header.split("\n"), *figures]))
+        if room < 0:  # the name would be what gives way
+            break
+        shown.add_column(header, justify="right", no_wrap=True)
+        columns.append(figures)
+    for at, row in enumerate(found):
+        shown.add_row(escape(row.name), *(figures[at] for figures in columns))
     return shown
 
 
 def _number(value: float) -> str:
     return "-" if value != value else f"{value:,.0f}" if value >= 100 else f"{value:.3g}"  # noqa: PLR0124, PLR2004
+
+
+_COLUMNS: dict[str, Callable[[Row], str]] = {
+    "items\nper s": lambda row: _number(row.items_per_s),
+    "batch\nsize": lambda row: _number(row.batch),
+    "in\nqueue": lambda row: _number(row.waiting),
+    "run\nnow": lambda row: _number(row.running),
+    "wait\np50 ms": lambda row: _number(row.wait_p50_ms),
+    "wait\np99 ms": lambda row: _number(row.wait_p99_ms),
+    "batch\nms": lambda row: _number(row.batch_ms),
+    "busy": lambda row: f"{row.busy:.0%}",
+    "failed\nper s": lambda row: _number(row.failed_per_s),
+    "refused\nper s": lambda row: _number(row.refused_per_s),
+}
 
 
 def top(  # noqa: PLR0913
@@ -188,7 +191,8 @@ def top(  # noqa: PLR0913
         url = f"http://{url}"
     get = _get if fetch is None else fetch
     before, then = _figures(get, url), time.monotonic()
-    with Live(table([], url), console=console or Console(), auto_refresh=False) as live:
+    console = console or Console()
+    with Live(table([], url, console.width), console=console, auto_refresh=False) as live:
         for _ in _counted(looks):
             sleep(every_s)
             try:
@@ -197,7 +201,7 @@ def top(  # noqa: PLR0913
                 live.update(escape(f"{url} cannot be read: {error}"), refresh=True)
                 continue
             found = rows(before, now, max(at - then, 1e-6))
-            live.update(table(found, url) if found else f"{escape(url)} {_NONE}", refresh=True)
+            live.update(table(found, url, console.width) if found else f"{escape(url)} {_NONE}", refresh=True)
             before, then = now, at
 
 

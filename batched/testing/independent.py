@@ -245,12 +245,11 @@ def _is_array(value: Any) -> bool:
 
 
 def _are_arrays_alike(one: Any, other: Any, rtol: float, atol: float) -> bool:
-    one, other = _on_cpu(one), _on_cpu(other)
     try:
         import numpy as np  # noqa: PLC0415  nothing else needs it
     except ModuleNotFoundError:  # tensors may be there without it
-        return _alike(_listed(one), _listed(other), rtol, atol)
-    left, right = np.asarray(one), np.asarray(other)
+        return _alike(_read(one, _listed), _read(other, _listed), rtol, atol)
+    left, right = _read(one, np.asarray), _read(other, np.asarray)
     if left.shape != right.shape:
         return False
     if left.dtype.kind in "iub" and right.dtype.kind in "iub":
@@ -260,6 +259,13 @@ def _are_arrays_alike(one: Any, other: Any, rtol: float, atol: float) -> bool:
     if left.dtype.kind in _OF_SEVERAL or right.dtype.kind in _OF_SEVERAL:
         return _alike(left.tolist(), right.tolist(), rtol, atol)
     return bool(np.array_equal(left, right))
+
+
+def _read(array: Any, how: Callable[[Any], Any]) -> Any:
+    try:
+        return how(_on_cpu(array))
+    except Exception as error:  # a tensor on the device "meta" has no values, and numpy knows no float8
+        raise _incomparable(array, f"its values cannot be read, {type(error).__name__}: {error}") from error
 
 
 def _listed(array: Any) -> Any:

@@ -371,6 +371,54 @@ def test_the_type_of_an_error_is_noted(traces: Traces, function: Callable[[list[
     assert batch.attributes["error.type"] == "ValueError"
 
 
+def exits(items: list[int]) -> Any:
+    """Fail with what is no `Exception`, as a plain function."""
+    raise SystemExit(3)
+
+
+async def exits_later(items: list[int]) -> Any:
+    """Fail with what is no `Exception`, on an event loop."""
+    raise SystemExit(3)
+
+
+def exits_amid(items: list[int]) -> Any:
+    """Fail with what is no `Exception` after a first piece."""
+    yield items
+    raise SystemExit(3)
+
+
+@pytest.mark.parametrize("function", [exits, exits_later, exits_amid])
+def test_an_error_that_is_no_exception_is_noted_as_others_are(
+    traces: Traces, function: Callable[[list[int]], Any]
+) -> None:
+    """Its callers get it as well."""
+    fn = batched.dynamically(function, timeout_ms=0, name="fn")
+    with pytest.raises((SystemExit, batched.BatchError)):
+        fn(1)
+    fn.shutdown()
+    (batch,) = traces.spans("batch fn")
+    assert not batch.status.is_ok
+    assert [event.attributes["exception.type"] for event in batch.events] == ["SystemExit"]
+    assert batch.attributes["error.type"] == "SystemExit"
+
+
+def test_a_stream_that_its_caller_leaves_is_no_error(traces: Traces) -> None:
+    """Its generator is closed amid its work."""
+
+    def endless(items: list[int]) -> Iterator[list[int]]:
+        while True:
+            yield items
+
+    fn = batched.dynamically(endless, timeout_ms=0, name="fn")
+    pieces = fn.stream(1)
+    next(pieces)
+    pieces.close()
+    fn.shutdown()
+    (batch,) = traces.spans("batch fn")
+    assert batch.status.is_unset
+    assert not batch.events
+
+
 def test_errors_are_noted(traces: Traces) -> None:
     """One that is raised with its text, those in the place of results with their number."""
 

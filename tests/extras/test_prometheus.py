@@ -258,3 +258,24 @@ def test_workers_of_the_same_name_are_ready_when_each_is(registry: CollectorRegi
         assert is_ready() == "1.0"
         one.shutdown()
         assert is_ready() == "1.0"
+
+
+def test_workers_that_were_shut_down_are_not_said_to_lack_their_state(
+    registry: CollectorRegistry, name: str
+) -> None:
+    """Else an alert would fire for models that a service has exchanged, while anything refers to them."""
+    workers = batched.Workers(["a", "b"], name=f"workers of {name}")
+    fn = batched.dynamically(list, name=name, timeout_ms=0, workers=workers)
+    fn(1)
+    until(lambda: workers.stats.functions)  # counted once its caller has been woken
+    workers.shutdown()
+    assert f'workers="workers of {name}"' in generate_latest(registry).decode()
+    assert f'batched_worker_ready{{worker="a",workers="workers of {name}"}}' not in (
+        generate_latest(registry).decode()
+    )
+    again = batched.Workers(["a"], name=f"workers of {name}")
+    assert (
+        f'batched_worker_ready{{worker="a",workers="workers of {name}"}} 0.0'
+        in generate_latest(registry).decode()
+    )
+    again.shutdown()

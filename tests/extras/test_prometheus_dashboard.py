@@ -168,6 +168,48 @@ def test_calls_that_are_turned_away_are_an_alert_also_if_all_of_them_are(tmp_pat
     assert tested.returncode == 0, tested.stdout + tested.stderr
 
 
+BUSY_SCENES = """
+rule_files: [{alerts}]
+tests:
+- interval: 30s
+  input_series:
+{series}
+  promql_expr_test:
+  - expr: count(ALERTS{{alertname="NotBatching", alertstate="firing"}}) by (name)
+    eval_time: 40m
+    exp_samples:
+    - {{labels: '{{name="fast"}}', value: 1}}
+    - {{labels: '{{name="slow"}}', value: 1}}
+"""
+BUSY = {  # in each 30 s: batches, their items, and seconds
+    "fast": (300, 300, 29),
+    "slow": (6, 6, 29),  # of a model that takes 5 s
+    "slow that batches": (6, 60, 29),
+    "seldom": (6, 6, 20),
+    "stuck": (0, 0, 30),
+    "idle": (0, 0, 0),
+}
+
+
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="there is no promtool")
+def test_batches_of_one_item_are_an_alert_however_long_each_of_them_takes(tmp_path: Path) -> None:
+    """One that hangs, or that is alone as nothing else comes, is none."""
+    series = [
+        f"""  - {{series: 'batched_{metric}{{name="{name}"}}', values: '7+{growth}x90'}}"""
+        for name, growths in BUSY.items()
+        for metric, growth in zip(
+            ("batch_size_items_count", "batch_size_items_sum", "busy_seconds_total"), growths, strict=True
+        )
+    ]
+    series += [f"""  - {{series: 'batched_slots{{name="{name}"}}', values: '1x90'}}""" for name in BUSY]
+    scenes = tmp_path / "scenes.yml"
+    scenes.write_text(BUSY_SCENES.format(alerts=ALERTS, series="\n".join(series)))
+    tested = subprocess.run(
+        ["promtool", "test", "rules", scenes], capture_output=True, text=True, timeout=50, check=False
+    )
+    assert tested.returncode == 0, tested.stdout + tested.stderr
+
+
 CONFIGURATION = """
 global: {{scrape_interval: 200ms, evaluation_interval: 200ms}}
 rule_files: [{alerts}]

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Iterator
 from http.client import BadStatusLine, IncompleteRead, InvalidURL
 from math import isnan
+from typing import Any
 
 import pytest
 
@@ -70,6 +72,55 @@ def test_names_and_figures_are_whole_in_a_terminal_of_80_columns(name: str) -> N
     for figure in ("12,345", "63.9", "1,024", "64", "8.19", "1,050", "16.4", "98%", "0.25", "130"):
         assert f" {figure}" in out.getvalue()
     assert max(map(len, out.getvalue().splitlines())) <= 80
+
+
+@pytest.mark.parametrize("width", [20, 40, 60, 73, 74])
+def test_the_name_is_there_however_narrow_the_terminal_is(width: int) -> None:
+    """Of the figures, those that have no room are left out, and those that are there are whole."""
+    out = io.StringIO()
+    name = "app.embed_the_documents_of_all_tenants"
+    row = Row(name, 780.0, 4.16, 6.0, 4.0, 4.1, 8.19, 5.03, 0.94, 0.0, 0.0)
+    console = Console(file=out, width=width)
+    console.print(table([row], "http://127.0.0.1:9100/metrics", width))
+    shown = out.getvalue().rpartition("─\n")[2].splitlines()
+    assert "".join(line.split()[0] for line in shown) == name
+    figures = ["780", "4.16", "6", "4", "4.1", "8.19", "5.03", "94%", "0", "0"]
+    there = shown[0].split()[1:]
+    assert there == figures[: len(there)]
+    assert (len(there) == len(figures)) == (width >= 74)
+    assert "…" not in out.getvalue()
+
+
+class Counted(dict[Any, Any]):
+    """Figures that count how often they are gone through."""
+
+    times = 0
+
+    def __iter__(self) -> Iterator[Any]:
+        self.times += 1
+        return super().__iter__()
+
+    def items(self) -> Any:
+        self.times += 1
+        return super().items()
+
+
+def test_a_page_is_gone_through_as_often_for_many_functions_as_for_one() -> None:
+    """Else a look at a service with hundreds of functions takes the square of their number."""
+
+    def page(number: int) -> Counted:
+        found = Counted()
+        for at in range(number):
+            found["batched_batchers", f"fn{at}", ""] = 1.0
+            for bound in ("0.5", "1.0", "+Inf"):
+                found["batched_wait_seconds_bucket", f"fn{at}", bound] = 1.0
+        return found
+
+    few, many = page(1), page(50)
+    rows({}, few, 1.0)
+    found = rows({}, many, 1.0)
+    assert few.times == many.times
+    assert [row.wait_p99_ms for row in found] == [500.0] * 50
 
 
 def test_what_cannot_be_read_at_first_is_an_error() -> None:

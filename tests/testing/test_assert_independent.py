@@ -428,6 +428,19 @@ def test_answers_that_cannot_be_compared_are_no_fault_of_the_function() -> None:
             assert_independent(function, TEXTS)
 
 
+@needs_torch
+@pytest.mark.parametrize("options", [{"device": "meta"}, {"dtype": "float8_e4m3fn"}], ids=str)
+def test_tensors_without_values_that_can_be_read_cannot_be_compared(options: dict[str, str]) -> None:
+    """Those of the device "meta" have none, and numpy has not all types of torch."""
+    device, dtype = options.get("device", "cpu"), getattr(torch, options.get("dtype", "float32"))
+
+    def function(texts: list[str]) -> list[Any]:
+        return [torch.empty(2, dtype=dtype, device=device) for _ in texts]
+
+    with pytest.raises(TypeError, match="Tensor cannot be compared: its values cannot be read"):
+        assert_independent(function, TEXTS)
+
+
 def test_what_could_be_compared_with_nothing_is_found() -> None:
     """A function that fails for each item; integers that are near; items that are changed in place."""
     with pytest.raises(AssertionError, match="every item fails alone"):

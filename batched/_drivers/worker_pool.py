@@ -102,7 +102,7 @@ class PoolWorker:
         self.counted_until: float = 0.0
         """Until when `served` has the time of the batch that it runs."""
         self.runs: Account | None = None
-        """The function that it runs, or has run last."""
+        """The function that it runs; not the last one, which would keep its weight when it is gone."""
         self.served: dict[str, Served] = {}
         self.restarts: int = 0
         self.error: BaseException | None = None
@@ -460,7 +460,7 @@ class WorkerPool:
             copy_context().run(seat.run, batch)  # no function sees the context variables of another
         finally:
             seconds = monotonic() - began
-            worker.busy_since = None
+            worker.busy_since = worker.runs = None
             self._ended.append((account, None if is_aside else seconds))
             has_steps = worker.counted_until != began
             if has_steps:

@@ -22,9 +22,9 @@ class FunctionShare:
     """What workers have run of one function."""
 
     batches: int
-    """How many batches have ended."""
+    """How many batches have ended. Each step of a batch that is refilled (`continuous=True`) is one."""
     items: int
-    """The items of these."""
+    """The items of these, each of a batch that is refilled once."""
     seconds: float
     """The time that these took."""
 
@@ -287,10 +287,10 @@ def _names(workers: int | Iterable[str]) -> tuple[str, ...]:
 
 def _stats(worker: PoolWorker, since: float, now: float) -> WorkerStats:
     served = {name: _share(each) for name, each in [*worker.served.items()]}
-    busy_since, starts_since = worker.busy_since, worker.starts_since
+    starts_since = worker.starts_since
     busy_s = sum([each.seconds for each in served.values()])
-    if busy_since is not None:
-        busy_s += now - busy_since
+    if worker.busy_since is not None:
+        busy_s += now - worker.counted_until
     return WorkerStats(
         index=worker.index,
         name=worker.name,

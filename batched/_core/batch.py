@@ -52,6 +52,7 @@ class Batch:
         "blames_worker",
         "copies",
         "failed",
+        "fresh",
         "has_lists",
         "is_apart",
         "least_shapes",
@@ -76,6 +77,9 @@ class Batch:
 
     blames_worker: bool
     """Whether its function has said that the worker was broken; unset unless it has."""
+
+    fresh: int
+    """How many of its items have begun with its last step; unset unless it is refilled."""
 
     outer: set[Batch]
     """The batches of other functions that await its calls; unset until that is asked."""

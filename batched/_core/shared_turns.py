@@ -20,6 +20,7 @@ from weakref import WeakValueDictionary
 from batched._core.lazy_heap import LEAST_LIMIT
 
 _ONE_IN = 8  # batches: one of so many goes to the seat that has waited longest
+_MOST_BEHIND = 4  # of its batches, that a function may be owed of which batches run, but none waits
 _WEIGHT = 1 / 8  # of one batch in the mean time of a function's batches
 
 
@@ -37,6 +38,7 @@ class Account:
         self.running: int = 0
         """How many of its batches run."""
         self.ended_at: int = -1  # after how many choices its last batch ended
+        self.waited_until: int = 0  # after so many choices it had no more that could start
         self.lines: tuple[Line, Line] = Line(), Line()
         """The seats that are due: those with small calls, and the others."""
 
@@ -145,7 +147,7 @@ class SharedTurns:
             if is_same:
                 return
         else:
-            if not account.due and not account.running and account.ended_at < self._choices:
+            if not account.due and account.waited_until < self._choices:
                 self._begin(account)
             account.due += 1
             self._due[account] = None
@@ -162,9 +164,17 @@ class SharedTurns:
                 self._most_deadlines = max(LEAST_LIMIT, 2 * len(deadlines))
 
     def _begin(self, account: Account) -> None:
-        """Have `account`, which had nothing to run, be level with the others: it saves up no time."""
-        active = [other.served for other in self._all() if other.due or other.running]
-        account.served = max(account.served, min(active, default=0.0))
+        """Have `account`, of which nothing waited at the last choice, be level: it saves up no time.
+
+        That is with the others that wait, or else with the one that has had most, which may wait next. What a
+        function is owed of which batches have run until now is kept, up to a bound: in closed loops, nothing
+        of it waits while its callers come back.
+        """
+        waiting = [other.served for other in self._due]
+        level = min(waiting) if waiting else max([other.served for other in self._all()])
+        if account.running or account.ended_at == self._choices:
+            level -= _MOST_BEHIND * account.batch_s / (account.weight or 1.0)
+        account.served = max(account.served, level)
 
     def not_due(self, seat: Seat) -> None:
         """Note that `seat` has no batch that could start."""
@@ -173,6 +183,7 @@ class SharedTurns:
             account = seat.account
             account.due -= 1
             if not account.due:
+                account.waited_until = self._choices
                 self._due.pop(account, None)
                 account.lines = Line(), Line()  # so that an idle function is kept by nothing here
                 if not self._due:

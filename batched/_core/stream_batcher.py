@@ -121,6 +121,7 @@ class StreamBatcher(Batcher):
         fresh = [call for call in batch.calls if not hasattr(call, "began")]
         for call in fresh:
             call.began = started
+        batch.fresh = len(fresh)
         places = max(self.queue.batch_size, batch.size)  # fewer since `configure`, perhaps
         self.counters.stepped(batch, started, now, places if self.queue.items else None)
         for ended in self._ended:

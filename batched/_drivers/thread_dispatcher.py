@@ -117,6 +117,8 @@ class ThreadDispatcher(Dispatcher):
         if self._pool is not None and self.driver.options.continuous:
             lets_join = self.batcher.has_calls and not self._pool.others_wait(self.workers)
         change = super().step(batch, pieces, lets_join=lets_join)
+        if isinstance(self.workers, SharedWorkers):
+            self.workers.stepped(batch)
         if is_exiting():
             raise CancelledError(f"{self.name} was shut down")
         return change

@@ -101,14 +101,25 @@ class PoolWorker:
         self.starts_since: float | None = None
         """Since when its state is being made."""
         self.busy_since: float | None = None
+        self.counted_until: float = 0.0
+        """Until when `served` has the time of the batch that it runs."""
         self.runs: Account | None = None
-        """The function that it runs, or has run last."""
+        """The function that it runs; not the last one, which would keep its weight when it is gone."""
         self.served: dict[str, Served] = {}
         self.restarts: int = 0
         self.error: BaseException | None = None
         """Why its last start failed."""
         self.not_before = -inf
         self.when_started: list[Callable[[BaseException | None], object]] = []
+
+    def count(self, name: str, batches: int, items: int) -> None:
+        """Count what it has run of the function of this name since it last did, and the time of that."""
+        now = monotonic()
+        served = self.served.setdefault(name, Served())
+        served.batches += batches
+        served.items += items
+        served.seconds += now - self.counted_until
+        self.counted_until = now
 
     @property
     def can_run(self) -> bool:
@@ -447,18 +458,18 @@ class WorkerPool:
         worker.runs = account
         me = _thread.get_ident()
         BROKEN.pop(me, None)  # perhaps of an earlier thread
-        worker.busy_since = began = monotonic()
+        worker.busy_since = worker.counted_until = began = monotonic()
         try:
             copy_context().run(seat.run, batch)  # no function sees the context variables of another
         finally:
             seconds = monotonic() - began
-            worker.busy_since = None
+            worker.busy_since = worker.runs = None
             self._ended.append((account, None if is_aside else seconds))
-            if not is_aside:
-                served = worker.served.setdefault(account.name, Served())
-                served.batches += 1
-                served.items += size
-                served.seconds += seconds
+            has_steps = worker.counted_until != began
+            if has_steps:
+                worker.count(account.name, *_last_step(batch))
+            elif not is_aside:
+                worker.count(account.name, 1, size)
         why = BROKEN.pop(me, None)
         if why is not None:
             worker.restarts += 1
@@ -471,6 +482,11 @@ class WorkerPool:
         self.asking[seat] = None
         if seat.dispatcher.driver.closed:
             self.wake()
+
+    def stepped(self, account: Account, batch: Batch) -> None:
+        """Count a step of `batch`, which the calling worker runs: it may be refilled for hours."""
+        worker = self.workers[OF_THREAD[_thread.get_ident()].index]
+        worker.count(account.name, *_last_step(batch))
 
     def _next(self) -> tuple[SharedWorkers, Batch] | None:
         """Wait for the turn and the next batch, and give the turn back; None if this worker is to end."""
@@ -598,6 +614,15 @@ def _has_started(gate: _thread.LockType, errors: list[BaseException], error: Bas
     gate.release()
 
 
+def _last_step(batch: Batch) -> tuple[int, int]:
+    """Return how many batches a step counts as, one or none if it is counted, and how many items began."""
+    if not hasattr(batch, "fresh"):
+        return 0, 0
+    items = batch.fresh
+    del batch.fresh
+    return 1, items
+
+
 def _not_before(worker: PoolWorker) -> float:
     return worker.not_before
 
@@ -719,6 +744,11 @@ class SharedWorkers(Seat):
         return True
 
     # -- for the worker that runs a batch --------------------------------------------------------------------
+
+    def stepped(self, batch: Batch) -> None:
+        """Count a step of `batch`, if it is refilled."""
+        if hasattr(batch, "fresh"):
+            self._pool.stepped(self.account, batch)
 
     def run(self, batch: Batch) -> None:
         """Run `batch` and answer its calls."""

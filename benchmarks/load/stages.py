@@ -2,16 +2,21 @@
 
 The steps take 1 : 2 : 1. They sleep, as steps do that wait for a device; a batch has a cost, and so has each
 item. Callers come straight back: three times as many as a batch has items, just as many, and one alone.
+
+With `workers`, each worker takes all three steps of its batches. Two of them, for a device that runs one
+batch at a time, stand beside one worker of which other threads prepare and finish.
 """
 
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
+import batched
 from benchmarks.kit.bare import device
 from benchmarks.kit.callers import (
     around_asynchronously,
@@ -40,6 +45,23 @@ def _together(batched: Callable[..., Any]) -> Any:
     """Return the three steps in one function."""
     prepare, run, finish = device(*_SIDE), device(*_MIDDLE), device(*_SIDE)
     return batched(lambda items: finish(run(prepare(items))), batch_size=BATCH)
+
+
+def _by_two() -> Any:
+    """Return the three steps as stages of two workers, which share the device of the middle one."""
+    run, is_free = device(*_MIDDLE), threading.Lock()
+
+    def on_device(items: list[Any]) -> list[Any]:
+        with is_free:
+            return list(run(items))
+
+    return dynamically(
+        on_device,
+        prepare=device(*_SIDE),
+        finish=device(*_SIDE),
+        workers=batched.Workers(2),
+        batch_size=BATCH,
+    )
 
 
 async def _sleep(cost: tuple[float, float], items: list[Any]) -> list[Any]:
@@ -107,6 +129,13 @@ def _threads(measure: Callable[[Any, Effort], float]) -> Turns:
 _MANY = _threads(partial(_rate, _ENOUGH))
 _FEW = _threads(partial(_rate, BATCH))
 _LONE = _threads(_alone)
+_WORKERS = Turns(
+    {
+        "ours": using(_by_two, partial(_rate, _ENOUGH)),
+        "one worker": using(partial(_apart, dynamically), partial(_rate, _ENOUGH)),
+    },
+    rounds=7,
+)
 _TASKS = Turns({"ours": _of_tasks(_tasks_apart), "one stage": _of_tasks(_tasks_together)}, rounds=7)
 _TASK = Turns(
     {"ours": _of_tasks(_tasks_apart, alone=True), "one stage": _of_tasks(_tasks_together, alone=True)},
@@ -122,4 +151,5 @@ ROWS = (
     Row("stages, lone caller", "latency of one thread", _LONE, "one stage", TIMES, _SAME),
     Row("stages, tasks", f"items a second of {_ENOUGH} tasks", _TASKS, "one stage", SHARE, _GAIN),
     Row("stages, lone task", "latency of one task", _TASK, "one stage", TIMES, _SAME),
+    Row("stages, two workers", f"items a second of {_ENOUGH} threads", _WORKERS, "one worker", SHARE),
 )

@@ -496,6 +496,30 @@ def test_a_call_of_another_function_keeps_no_item_from_joining_once_it_has_left(
     check_sums(other)
 
 
+def test_shared_workers_count_the_steps_of_a_batch_that_runs(streaming: Flavour) -> None:
+    """Each is a batch in their figures too, and an item that joins is an item: the batch may never end."""
+    needs_workers(streaming)
+    workers = batched.Workers(1)
+    rows = Refilled(so_many, shut=True)
+    fn = decorate(streaming, rows, batch_size=2, workers=workers, name="texts")
+    streams = [streaming.stream(fn, (steps, 0)) for steps in (1, 2, 3, 100_000)]
+    rows.open()
+    assert [list(stream) for stream in streams[:3]] == [pieces_of((steps, 0)) for steps in (1, 2, 3)]
+    next(streams[3])
+
+    def share() -> Any:
+        return workers.stats.functions.get("texts")
+
+    until(lambda: share() is not None and share().items == 4)
+    assert share().batches >= 3
+    assert fn.stats.running_items == 1
+    streams[3].close()
+    streaming.close(fn)
+    until(lambda: share().batches == fn.stats.total_batches)
+    assert share().items == fn.stats.total_accepted == 4
+    workers.shutdown()
+
+
 def test_of_several_shared_workers_one_is_given_back(streaming: Flavour) -> None:
     """That of the batch which ends first, though items of its function wait; the other batch runs on."""
     needs_workers(streaming)

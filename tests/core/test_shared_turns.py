@@ -143,6 +143,31 @@ def test_a_function_that_had_nothing_to_run_saves_up_no_time() -> None:
     assert Counter(served(turns, [busy, idle], 20)) == {"busy": 10, "idle": 10}
 
 
+def test_a_function_that_comes_while_none_runs_or_waits_is_owed_nothing() -> None:
+    """Else the one that has run for long would wait until the new one has had as much."""
+    turns = SharedTurns()
+    old, new = Function(turns, "old", weight=1), Function(turns, "new", weight=1)
+    served(turns, [old], 500)
+    served(turns, [new], 1)
+    assert Counter(served(turns, [old, new], 20)) == {"old": 10, "new": 10}
+
+
+def test_a_function_that_never_waits_is_owed_a_few_batches_at_most() -> None:
+    """Two workers are enough for one batch of each; then more is asked of both."""
+    turns = SharedTurns()
+    heavy, light = Function(turns, "heavy", weight=3), Function(turns, "light", weight=1)
+    for number in range(500):
+        for function in (heavy, light):
+            function.ask(turns)
+            assert turns.next(float(number)) is function.seat
+            turns.taken(function.seat, float(number))
+        for function in (heavy, light):
+            turns.ended(function.account, 1.0)
+    found = served(turns, [heavy, light], 40)
+    assert "light" in found[:10]
+    assert found.count("light") >= 7
+
+
 def test_a_seat_that_has_left_is_skipped() -> None:
     """And is kept by nothing."""
     turns = SharedTurns()

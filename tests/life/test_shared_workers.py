@@ -150,6 +150,22 @@ def test_a_function_that_was_shut_down_is_kept_by_no_worker() -> None:
     pool.shutdown()
 
 
+def test_a_weight_goes_with_its_function() -> None:
+    """Another one of its name, as when a cell of a notebook runs again, has the weight that it was given."""
+    workers = batched.Workers(1)
+
+    def embed(items: list[int]) -> list[int]:
+        return items
+
+    fn = batched.dynamically(embed, workers=workers.weighted(5), name="embed", timeout_ms=0)
+    assert fn(1) == 1
+    assert workers.pool.turns.account("embed").weight == 5
+    del fn
+    gc.collect()
+    until(lambda: workers.pool.turns.account("embed").weight is None)
+    workers.shutdown()
+
+
 def test_no_thread_starts_and_no_state_is_made_before_the_first_call() -> None:
     """Shutting down what was never called starts none either."""
     made: list[str] = []

@@ -70,12 +70,15 @@ def an_int(at_least: int) -> Check:
     return check
 
 
-def a_time(*, or_zero: bool, or_none: bool = True) -> Check:
-    """Return a check for milliseconds, a week at most; a numpy number becomes Python's own."""
+def a_time(*, or_zero: bool, or_none: bool = True, or_else: str = "") -> Check:
+    """Return a check for milliseconds, a week at most; a numpy number becomes Python's own.
+
+    Messages say `or_else` of what else is accepted.
+    """
 
     def check(name: str, value: Any) -> float:
         if isinstance(value, bool) or not isinstance(value, Real):
-            raise TypeError(f"{name} must be a number of milliseconds, got {value!r}")
+            raise TypeError(f"{name} must be a number of milliseconds{or_else}, got {value!r}")
         try:
             number = float(cast("float", value))
         except OverflowError:
@@ -107,7 +110,7 @@ def a_timeout(name: str, value: Any) -> float | Literal["auto"]:
         if value != "auto":
             raise ValueError(f'{name} must be a number of milliseconds, or "auto", got {value!r}')
         return "auto"
-    milliseconds: float = a_time(or_zero=True)(name, value)
+    milliseconds: float = a_time(or_zero=True, or_else=', or "auto"')(name, value)
     return milliseconds
 
 

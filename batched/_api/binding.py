@@ -373,8 +373,11 @@ class Bindable(Generic[DriverT]):
 
     @property
     def plain_function(self) -> FunctionType:
-        """The alias of the function, by which pickle finds it."""
-        return alias_of(self._shared.binding.func, self._owner())
+        """The alias of the function, by which pickle finds it. What is bound has none: nothing asks for it."""
+        if not self._shared.binds:
+            raise AttributeError("plain_function", name="plain_function", obj=self)
+        func = self._shared.binding.func
+        return alias_of(func.__func__ if isinstance(func, staticmethod) else func, self._owner())
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Bindable):

@@ -373,11 +373,12 @@ class Bindable(Generic[DriverT]):
 
     @property
     def plain_function(self) -> FunctionType:
-        """The alias of the function, by which pickle finds it. What is bound has none: nothing asks for it."""
+        """The alias of the function, by which pickle finds it; what is bound has none."""
         if not self._shared.binds:
             raise AttributeError("plain_function", name="plain_function", obj=self)
-        func = self._shared.binding.func
-        return alias_of(func.__func__ if isinstance(func, staticmethod) else func, self._owner())
+        func: Any = self._shared.binding.func
+        plain: Any = func.__func__ if isinstance(func, staticmethod) else func
+        return alias_of(plain, self._owner())
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Bindable):

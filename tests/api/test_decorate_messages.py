@@ -269,3 +269,14 @@ def test_outputs_that_are_no_results_say_what_to_write(outputs: Any, message: st
     """For each kind."""
     with pytest.raises((TypeError, ValueError), match=message):
         batched.dynamically(lambda items: outputs, timeout_ms=0)(1)
+
+
+@pytest.mark.parametrize("decorate", [batched.dynamically, aio.dynamically])
+def test_a_stream_outside_of_a_loop_says_how_it_is_read(decorate: Any) -> None:
+    """As in `asyncio.run(spell.astream(item))`, where it is made before there is a loop."""
+
+    async def spell(words: list[str]) -> Any:
+        yield words
+
+    with pytest.raises(RuntimeError, match=r"spell: no running event loop: write `async for piece in "):
+        decorate(spell).astream("a")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections import UserDict
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -54,7 +55,10 @@ def or_none(check: Check) -> Check:
 
 
 def an_int(at_least: int) -> Check:
-    """Return a check for whole numbers; a numpy integer becomes Python's own."""
+    """Return a check for whole numbers; a numpy integer becomes Python's own.
+
+    None is larger than any list, so that each can be counted with, also as a float.
+    """
 
     def check(name: str, value: Any) -> int:
         try:
@@ -65,6 +69,9 @@ def an_int(at_least: int) -> Check:
             raise TypeError(f"{name} must be an int, got {value!r}")
         if number < at_least:
             raise ValueError(f"{name} must be at least {at_least}, got {number}")
+        if number > sys.maxsize:
+            bits = number.bit_length()
+            raise ValueError(f"{name} must be at most {sys.maxsize}, got an integer of {bits} bits")
         return number
 
     return check

@@ -43,6 +43,9 @@ DriverT = TypeVar("DriverT", bound=Driver)
 
 _new: Any = object.__new__
 
+_WITHOUT_WEAK_REFERENCES = (int, tuple, bytes)
+"""Their subclasses cannot have weak references, whatever `__slots__` says."""
+
 # A driver is made by one thread: to read the signature of a builtin in two at once fails in CPython 3.11.
 # Reentrant, as the garbage collector may run code that makes another driver.
 _making = InterruptedLock()
@@ -83,10 +86,13 @@ class Binding(Generic[DriverT]):
             # `pop` is no Python code, so Ctrl-C cannot interrupt it: no new instance finds this entry.
             reference = weakref.ref(key, partial(self._made.pop, id(key)))
         except TypeError:
-            raise TypeError(
-                f"{type(key).__qualname__} has batched methods, so its __slots__ must include '__weakref__' "
-                f"(of a dataclass: weakref_slot=True)"
-            ) from None
+            base = next((base for base in _WITHOUT_WEAK_REFERENCES if isinstance(key, base)), None)
+            needs = "its __slots__ must include '__weakref__' (of a dataclass: weakref_slot=True)"
+            if base is not None:
+                needs = (
+                    f"it cannot be a subclass of {base.__name__}: keep the {base.__name__} in an attribute"
+                )
+            raise TypeError(f"{type(key).__qualname__} has batched methods, so {needs}") from None
         with Freed(_making), _making:
             made = self.made(key)
             if made is None:
@@ -378,8 +384,12 @@ class Bindable(Generic[DriverT]):
 
     @property
     def plain_function(self) -> FunctionType:
-        """The alias of the function, by which pickle finds it."""
-        return alias_of(self._shared.binding.func, self._owner())
+        """The alias of the function, by which pickle finds it; what is bound has none."""
+        if not self._shared.binds:
+            raise AttributeError("plain_function", name="plain_function", obj=self)
+        func: Any = self._shared.binding.func
+        plain: Any = func.__func__ if isinstance(func, staticmethod) else func
+        return alias_of(plain, self._owner())
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Bindable):

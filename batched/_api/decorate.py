@@ -15,7 +15,7 @@ from functools import lru_cache, partial
 from inspect import Parameter, Signature
 from textwrap import TextWrapper
 from types import FunctionType, MethodType, NoneType, UnionType
-from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, NewType, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from batched._core.option_checks import ascending
 from batched._core.options import (
@@ -26,6 +26,7 @@ from batched._core.options import (
     Options,
     has_stages,
     live_options,
+    where_taken,
 )
 from batched._core.parameters import signature_of
 from batched._drivers.blocking import level_of_user
@@ -37,6 +38,9 @@ _SELF = Parameter("self", Parameter.POSITIONAL_ONLY)
 
 _ONE_ITEM = [bool, int, float, complex, str, bytes, bytearray, dict, set, frozenset]
 """Types of a parameter for which a list is wrong."""
+
+_OF_LISTS = {"__len__", "__getitem__", "__next__", "_is_protocol"}
+"""What a class may have that stands for a list, or for what it is made of."""
 
 _OF_OTHERS = {
     "batch_size_fn": "length",  # Ray Serve
@@ -133,9 +137,28 @@ def _of_one_item(annotation: Any, func: FunctionType) -> str | None:
             return None
     is_union = get_origin(annotation) in {Union, UnionType}
     kinds = [kind for kind in (get_args(annotation) if is_union else (annotation,)) if kind is not NoneType]
-    if kinds and all((get_origin(kind) or kind) in _ONE_ITEM for kind in kinds):
+    if kinds and all(map(_is_of_one_item, kinds)):
         return inspect.formatannotation(annotation)
     return None
+
+
+def _is_of_one_item(kind: Any) -> bool:
+    """Whether a type stands for one item, as no list is of it."""
+    origin = get_origin(kind) or kind
+    if origin is Annotated:
+        return _is_of_one_item(get_args(kind)[0])
+    if isinstance(kind, NewType):
+        return _is_of_one_item(kind.__supertype__)
+    if origin is tuple:  # of so many parts; `tuple[int, ...]` may stand for any number of items
+        return bool(get_args(kind)) and Ellipsis not in get_args(kind)
+    if not isinstance(origin, type) or origin in {object, type, Any, Parameter.empty}:
+        return origin is Literal
+    bases = origin.__mro__
+    if any(base in bases for base in (*_ONE_ITEM, tuple)):
+        return True
+    # Any other class that a list is not of, nor what may be used as one; of a protocol, a list may be.
+    known = {name for base in bases for name in vars(base)}
+    return known.isdisjoint(_OF_LISTS) and not issubclass(list, origin)
 
 
 def _checked(kind: type[Options], args: tuple[Any, ...], named: dict[str, Any]) -> Options:
@@ -167,18 +190,7 @@ def check_names(refusal: str, can: str, given: Iterable[str], known: Iterable[st
         if name not in names:
             near = (_OF_OTHERS.get(name), *get_close_matches(name, names, 1))
             meant = next((f" (did you mean {each!r}?)" for each in near if each in names), "")
-            raise TypeError(f"{refusal} {name!r}{meant}{_where(name)}; it {can} {', '.join(names)}")
-
-
-def _where(name: str) -> str:
-    """Return what to write for an option that is taken elsewhere, "" if none has the `name`."""
-    if name in live_options(CallOptions):
-        return f", which is an option of calls: fn.options({name}=...)"
-    if name in live_options(Options):
-        return ", which the decorator takes and fn.configure changes"
-    if name in _rows(Options):
-        return ", which only the decorator takes"
-    return ", which batched.inference.dynamically takes" if name in _rows(ArrayOptions) else ""
+            raise TypeError(f"{refusal} {name!r}{meant}{where_taken(name)}; it {can} {', '.join(names)}")
 
 
 def takes_options(kind: type[Options]) -> Callable[[FunctionT], FunctionT]:

@@ -30,9 +30,12 @@ def reduced(
     root: object, public_class: type[Any], func: Any, options: Options, call_options: CallOptions
 ) -> tuple[Any, ...]:
     """Return what a decorated function of `func` is made of again; `root` is the one without call options."""
+    is_static = isinstance(func, staticmethod)
+    if is_static:  # pickle does not know its class
+        func = func.__func__
     if isinstance(func, FunctionType) and _found_by_name(func) == root:
         func = alias_of(func, root)
-    return remake, (public_class, func, options, call_options)
+    return remake, (public_class, func, options, call_options, is_static)
 
 
 def reduced_bound(key: object, name: str, call_options: CallOptions) -> tuple[Any, ...]:
@@ -57,11 +60,17 @@ def alias_of(func: FunctionType, root: object) -> FunctionType:
 
 
 def remake(
-    public_class: type[Any], func: Callable[..., Any], options: Options, call_options: CallOptions
+    public_class: type[Any],
+    func: Callable[..., Any],
+    options: Options,
+    call_options: CallOptions,
+    is_static: bool = False,  # noqa: FBT001, FBT002  older pickles do not say
 ) -> Any:
     """Return the decorated function of `func`."""
     if getattr(func, "__name__", None) == "plain_function":
         func = func.__wrapped__  # type: ignore[attr-defined]
+    if is_static:
+        func = staticmethod(func)
     return public_class(func, options).with_call_options(call_options)
 
 

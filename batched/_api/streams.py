@@ -15,6 +15,7 @@ from typing import Any, Generic, NoReturn, Self, TypeVar
 from batched._api.binding import Driver
 from batched._clock import monotonic
 from batched._core.call import Call
+from batched._drivers.private_python import running_loop_or_none
 from batched._drivers.stream_wakeups import Bell
 from batched._drivers.thread import ThreadDriver, seconds_left
 from batched.errors import for_iterator
@@ -151,6 +152,11 @@ def open_stream(driver: ThreadDriver, call: Call) -> Stream[Any]:
 
 def open_async_stream(driver: Driver, call: Call) -> AsyncStream[Any]:
     """Have `call` arrive at `driver`, and return its pieces, for the running loop."""
+    if running_loop_or_none() is None:
+        raise RuntimeError(
+            f"{driver.name}: no running event loop: write `async for piece in fn.astream(item)` in a "
+            f"coroutine"
+        )
     call.take_pieces()
     call.waiter = bell = Bell()
     call.add_done_callback(lambda _: bell.set(), context=Context())  # at its deadline

@@ -19,7 +19,7 @@ from batched._collate.signature import Feature, Signature, Signatures
 from batched._collate.split import Splitter
 from batched._core.batch import Batch
 from batched._core.call import Call, Row, Slice, Wrapper
-from batched._core.options import ArrayOptions
+from batched._core.options import ArrayOptions, told_of_options
 from batched._core.parameters import signature_of
 
 
@@ -70,7 +70,7 @@ class FeatureCollator:
         if args or not named:
             raise TypeError(
                 f"{self._name} takes one mapping of features, or features by name, "
-                f"got {len(args)} positional arguments and {len(named)} by name"
+                f"got {len(args)} positional arguments and {len(named)} by name{told_of_options(named)}"
             )
         if len(named) == 1 and not self._spreads:
             name, value = next(iter(named.items()))

@@ -14,6 +14,7 @@ from batched._collate.lists import ListCollator
 from batched._collate.used_up import is_used_up
 from batched._core.batch import Batch
 from batched._core.call import Call, Row, Slice, Wrapper
+from batched._core.options import told_of_options
 from batched._core.parameters import signature_of
 
 _BY_POSITION = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -97,7 +98,8 @@ class ColumnCollator:
         try:
             bound = self._signature.bind(*args, **named)
         except TypeError as error:
-            raise self._refused(f"{error}{'' if named else _remedy_of_tuples(args)}") from None
+            told = told_of_options(named.keys() - self._places.keys()) if named else _remedy_of_tuples(args)
+            raise self._refused(f"{error}{told}") from None
         columns, rest = bound.args, bound.kwargs
         if len(columns) > self._most_by_position or (rest and not self._settings.isdisjoint(rest)):
             raise self._setting_given(bound.arguments, rest)

@@ -13,6 +13,7 @@ from batched._collate.plain import PLAIN, are_plain
 from batched._collate.used_up import is_used_up
 from batched._core.batch import Batch
 from batched._core.call import Call, Row, Slice, Wrapper
+from batched._core.options import told_of_options
 from batched._core.parameters import signature_of
 from batched.errors import BatchError, ResultTypeError, is_error
 
@@ -48,6 +49,7 @@ class ListCollator:
         )
         raise TypeError(
             f"{self._name} takes one argument, {parameter!r} (an item or a list of items), got ({given})"
+            + told_of_options(named)
         )
 
     def items(self, call: Call) -> Iterable[tuple[tuple[Any, ...], dict[str, Any]]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections import UserDict
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -54,7 +55,10 @@ def or_none(check: Check) -> Check:
 
 
 def an_int(at_least: int) -> Check:
-    """Return a check for whole numbers; a numpy integer becomes Python's own."""
+    """Return a check for whole numbers; a numpy integer becomes Python's own.
+
+    None is larger than any list, so that each can be counted with, also as a float.
+    """
 
     def check(name: str, value: Any) -> int:
         try:
@@ -65,17 +69,23 @@ def an_int(at_least: int) -> Check:
             raise TypeError(f"{name} must be an int, got {value!r}")
         if number < at_least:
             raise ValueError(f"{name} must be at least {at_least}, got {number}")
+        if number > sys.maxsize:
+            bits = number.bit_length()
+            raise ValueError(f"{name} must be at most {sys.maxsize}, got an integer of {bits} bits")
         return number
 
     return check
 
 
-def a_time(*, or_zero: bool, or_none: bool = True) -> Check:
-    """Return a check for milliseconds, a week at most; a numpy number becomes Python's own."""
+def a_time(*, or_zero: bool, or_none: bool = True, or_else: str = "") -> Check:
+    """Return a check for milliseconds, a week at most; a numpy number becomes Python's own.
+
+    Messages say `or_else` of what else is accepted.
+    """
 
     def check(name: str, value: Any) -> float:
         if isinstance(value, bool) or not isinstance(value, Real):
-            raise TypeError(f"{name} must be a number of milliseconds, got {value!r}")
+            raise TypeError(f"{name} must be a number of milliseconds{or_else}, got {value!r}")
         try:
             number = float(cast("float", value))
         except OverflowError:
@@ -107,7 +117,7 @@ def a_timeout(name: str, value: Any) -> float | Literal["auto"]:
         if value != "auto":
             raise ValueError(f'{name} must be a number of milliseconds, or "auto", got {value!r}')
         return "auto"
-    milliseconds: float = a_time(or_zero=True)(name, value)
+    milliseconds: float = a_time(or_zero=True, or_else=', or "auto"')(name, value)
     return milliseconds
 
 

@@ -11,7 +11,7 @@ After the options that may be given by position, rows stand in the order of the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from typing import Any, ClassVar, Literal, TypeAlias, TypeVar
@@ -455,6 +455,24 @@ NO_OPTIONS = CallOptions()
 def live_options(kind: type[Options | CallOptions]) -> list[str]:
     """Return the names of the options of `kind` that can be changed while calls wait."""
     return [row.name for row in fields(kind) if row.metadata["live"]]
+
+
+def where_taken(name: str) -> str:
+    """Return, as the end of a sentence, where an option is given; "" if none has the `name`."""
+    if name in live_options(CallOptions):
+        return f", which is an option of calls: fn.options({name}=...)"
+    if name in live_options(Options):
+        return ", which the decorator takes and fn.configure changes"
+    if name in {row.name for row in fields(Options)}:
+        return ", which only the decorator takes"
+    is_of_arrays = name in {row.name for row in fields(ArrayOptions)} | {*ArrayOptions.other_names}
+    return ", which batched.inference.dynamically takes" if is_of_arrays else ""
+
+
+def told_of_options(named: Iterable[str]) -> str:
+    """Return what to add to the error of a call that was given an option as an argument; else ""."""
+    given = [name for name in named if where_taken(name)]
+    return f"; it has no parameter {given[0]!r}{where_taken(given[0])}" if given else ""
 
 
 def have_changed(options: Options, before: Options) -> bool:

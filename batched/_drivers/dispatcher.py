@@ -102,16 +102,18 @@ class Dispatcher(ABC):
             self._moved()
         return interrupt
 
-    def recover(self, error: BaseException) -> None:
+    def recover(self, error: BaseException, *, may_refuse: bool = True) -> None:
         """Leave the lock after `error` has broken off a step, and do what the step has left undone.
 
-        An `Exception` is one that the batcher knows of: a call that it refuses, or a fault that it notes.
+        Of a step that `may_refuse` a call, an `Exception` is one that the batcher knows of: it refuses the
+        call, or notes a fault.
         """
-        if isinstance(error, Exception) and not self.lock.is_mine():
+        is_known = may_refuse and isinstance(error, Exception)
+        if is_known and not self.lock.is_mine():
             return  # it has come through the end of the step
         self.lock.free()
         with self as batcher:
-            if not isinstance(error, Exception):
+            if not is_known:
                 batcher.mend(error)
                 self._count_anew()
 

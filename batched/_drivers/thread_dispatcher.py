@@ -187,8 +187,8 @@ class ThreadDispatcher(Dispatcher):
             with self as batcher:
                 batcher.close(error or self.driver.closed_error(), left)
                 self._let_in([*self.blocked])
-        except BaseException as interrupt:
-            self.recover(interrupt)
+        except BaseException as fault:
+            self.recover(fault, may_refuse=False)
             raise
 
     def refuse(self, error: BaseException) -> None:
@@ -205,8 +205,8 @@ class ThreadDispatcher(Dispatcher):
                 self.batcher.end_parts(error, monotonic())
                 self.batcher.close(error)
                 self._let_in([*self.blocked])
-        except BaseException as interrupt:
-            self.recover(interrupt)
+        except BaseException as fault:
+            self.recover(fault, may_refuse=False)
             raise
 
     def tell(self) -> None:

@@ -140,9 +140,9 @@ class Backlog(Feature):
         else:
             self._flooded = 0
             self.times.caution -= _WEIGHT * self.times.caution
-        self._turned_away = self._without_room = 0
-        if not self.river.queue.items:
+        if not (self.river.queue.items or self._without_room):  # else some will come back
             self._coming_back.all_came()
+        self._turned_away = self._without_room = 0
 
     def ended(self, run: Run) -> None:
         """Note that a batch has ended; learn from it, if it is a lesson, what batches take."""

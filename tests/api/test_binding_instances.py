@@ -10,7 +10,7 @@ import sys
 import traceback
 import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import attrs
 import pytest
@@ -111,6 +111,30 @@ def test_an_instance_that_cannot_be_referred_to_weakly_is_refused(kind: Any) -> 
     """The error says what is missing."""
     with pytest.raises(TypeError, match=rf"{kind.__name__} .* must include '__weakref__' .*weakref_slot"):
         kind().run(1)
+
+
+class Pair(NamedTuple):
+    one: int
+    other: int
+
+    @batched.dynamically
+    def run(self, items: list[int]) -> list[int]:
+        return [item + self.one for item in items]
+
+
+class Number(int):
+    @batched.dynamically
+    def run(self, items: list[int]) -> list[int]:
+        return [item + self for item in items]
+
+
+@pytest.mark.parametrize(("instance", "base"), [(Pair(1, 2), "tuple"), (Number(1), "int")])
+def test_an_instance_of_a_class_that_can_have_no_weak_references_says_what_to_do(
+    instance: Any, base: str
+) -> None:
+    """No `__slots__` would help."""
+    with pytest.raises(TypeError, match=f"cannot be a subclass of {base}: keep the {base} in an attribute"):
+        instance.run(1)
 
 
 def test_an_error_whose_frames_were_cleared_keeps_no_instance_alive() -> None:

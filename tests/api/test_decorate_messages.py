@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import warnings
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+from enum import Enum
 from functools import partial
-from typing import Any
+from inspect import Parameter
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple, NewType, Protocol, TypedDict, TypeVar
 
 import numpy as np
 import pytest
@@ -36,6 +41,28 @@ class Model:
     @aio.dynamically
     async def looped(self, texts: list[str]) -> list[int]:
         return [len(text) for text in texts]
+
+
+class Color(Enum):
+    RED = 1
+
+
+@dataclass
+class Query:
+    text: str
+
+
+class Row(TypedDict):
+    text: str
+
+
+class Pair(NamedTuple):
+    text: str
+    other: str
+
+
+class Sizes(Protocol):
+    def count(self, item: Any, /) -> int: ...
 
 
 def nothing() -> list[int]:
@@ -96,6 +123,16 @@ def test_what_makes_a_list_may_be_decorated() -> None:
         (dict, "dict"),
         ("dict[str, int]", "dict"),
         (bytes | None, "bytes | None"),
+        (Annotated[str, "a text"], "typing.Annotated"),
+        (NewType("UserId", int), "tests.api.test_decorate_messages.UserId"),
+        (Literal["a", "b"], "Literal"),
+        ("tuple[str, str]", "tuple"),
+        (Path | None, "pathlib"),
+        (Color, "tests.api.test_decorate_messages.Color"),
+        (Query, "tests.api.test_decorate_messages.Query"),
+        (Row, "tests.api.test_decorate_messages.Row"),
+        (Pair, "tests.api.test_decorate_messages.Pair"),
+        (Model, "tests.api.test_decorate_messages.Model"),
     ],
 )
 @pytest.mark.thread_unsafe(reason="it catches warnings")
@@ -113,7 +150,25 @@ def test_a_function_of_one_item_warns_when_it_is_decorated(decorate: Any, annota
 
 @pytest.mark.parametrize(
     "annotation",
-    [list, "list[int]", "Sequence[str]", Any, "Unknown", np.ndarray, "tuple[int, ...]", "list | None"],
+    [
+        list,
+        "list[int]",
+        "Sequence[str]",
+        Any,
+        "Unknown",
+        np.ndarray,
+        "tuple[int, ...]",
+        "list | None",
+        object,
+        TypeVar("T"),
+        Iterable[int],
+        Collection,
+        Iterator[str],
+        Annotated[list[int], "numbers"],
+        NewType("Texts", list),
+        Sizes,
+        Parameter.empty,
+    ],
 )
 @pytest.mark.thread_unsafe(reason="it catches warnings")
 def test_other_annotations_do_not_warn(annotation: Any) -> None:
@@ -129,6 +184,34 @@ def test_other_annotations_do_not_warn(annotation: Any) -> None:
         batched.dynamically(function)
         batched.dynamically(partial(scaled, 2.0))
         batched.dynamically(Model.embed.__wrapped__)
+
+
+@pytest.mark.parametrize(
+    ("option", "where"),
+    [
+        ({"deadline_ms": 200}, r"which is an option of calls: fn.options\(deadline_ms=...\)"),
+        ({"batch_size": 8}, "which the decorator takes and fn.configure changes"),
+        ({"cache": {}}, "which only the decorator takes"),
+        ({"pad_token": 0}, "which batched.inference.dynamically takes"),
+    ],
+)
+def test_an_option_that_is_given_to_a_call_is_told_where_it_is_given(
+    option: dict[str, Any], where: str
+) -> None:
+    """Of functions of one list, of several, and of arrays."""
+
+    def pair(xs: list[int], ys: list[int]) -> list[int]:
+        return [x + y for x, y in zip(xs, ys, strict=True)]
+
+    message = f"it has no parameter '{next(iter(option))}', {where}"
+    for call in (
+        partial(embed, "a"),
+        partial(Model().embed, "a"),
+        partial(batched.dynamically(pair), 1, 2),
+        partial(inference.dynamically(lambda features: features["a"]), {"a": np.zeros((1, 2))}),
+    ):
+        with pytest.raises(TypeError, match=message):
+            call(**option)
 
 
 @pytest.mark.parametrize("wrong", [([1],), (), (3, "x"), (None,), (np.zeros(2),)])
@@ -190,3 +273,14 @@ def test_outputs_that_are_no_results_say_what_to_write(outputs: Any, message: st
     """For each kind."""
     with pytest.raises((TypeError, ValueError), match=message):
         batched.dynamically(lambda items: outputs, timeout_ms=0)(1)
+
+
+@pytest.mark.parametrize("decorate", [batched.dynamically, aio.dynamically])
+def test_a_stream_outside_of_a_loop_says_how_it_is_read(decorate: Any) -> None:
+    """As in `asyncio.run(spell.astream(item))`, where it is made before there is a loop."""
+
+    async def spell(words: list[str]) -> Any:
+        yield words
+
+    with pytest.raises(RuntimeError, match=r"spell: no running event loop: write `async for piece in "):
+        decorate(spell).astream("a")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import pytest
@@ -24,8 +25,10 @@ import batched
         ({"default_deadline_ms": 0}, ValueError, "must be more than 0, got 0 .None means no deadline"),
         ({"default_deadline_ms": -1}, ValueError, "default_deadline_ms must be more than 0, got -1"),
         ({"timeout_ms": "5"}, ValueError, r"timeout_ms must be .* milliseconds, or \"auto\", got '5'"),
-        ({"timeout_ms": None}, TypeError, "timeout_ms must be a number of milliseconds, got None"),
+        ({"timeout_ms": None}, TypeError, 'timeout_ms must be a number of milliseconds, or "auto", got None'),
         ({"small_batch_threshold": -1}, ValueError, "small_batch_threshold must be at least 0, got -1"),
+        ({"batch_size": 10**400}, ValueError, r"batch_size must be at most \d+, got an integer of 1329 bits"),
+        ({"max_queue_size": sys.maxsize + 1}, ValueError, "max_queue_size must be at most"),
         ({"batch_sizes": 4}, TypeError, r"batch_sizes must be a tuple of ints, .* got 4"),
         ({"batch_sizes": "124"}, TypeError, r"batch_sizes must be a tuple of ints, .* got '124'"),
         ({"batch_sizes": {1, 2}}, TypeError, r"batch_sizes must be a tuple of ints, .* got \{1, 2\}"),

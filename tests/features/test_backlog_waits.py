@@ -12,7 +12,7 @@ from batched._core.options import Options
 from batched._drivers.manual_clock import ManualDriver
 from batched._features.backlog import Backlog
 from tests.kit.calls import listed
-from tests.kit.known_service import FULL
+from tests.kit.known_service import FULL, cost
 from tests.kit.simulated_callers import Callers
 
 
@@ -87,6 +87,21 @@ def test_after_a_burst_most_find_room_when_they_come_back(most: int) -> None:
     callers.run(22.0)
     assert len(callers.back) > 10 * most
     assert fmean(callers.back) > 0.85
+
+
+@pytest.mark.parametrize("most", [FULL // 4, FULL, 2 * FULL])
+def test_in_a_steady_crowd_callers_are_told_different_times(most: int) -> None:
+    """A batch may take all that waits: those that were told to come later still come, and others after them.
+
+    The times began anew at each such batch, and each caller came back dozens of times.
+    """
+    callers = Callers(0.0, max_queue_size=most)
+    rate = 1.1 * most / cost(most)
+    for number in range(round(20 * rate)):
+        callers.at(callers.service.now + number / rate, lambda: callers.enter(1))
+    callers.run(20.0)
+    assert len(callers.back) > 10 * most
+    assert fmean(callers.back) > 0.6
 
 
 def test_the_first_that_asks_is_told_what_has_come_before() -> None:

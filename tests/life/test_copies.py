@@ -63,6 +63,11 @@ class Model:
     def of_class(cls, items):
         return [cls.__name__ for _ in items]
 
+    @batched.dynamically(batch_size=9, timeout_ms=0)
+    @staticmethod
+    def static(items):
+        return [-item for item in items]
+
     def _own(self, items):
         return [self.factor + item for item in items]
 """
@@ -72,9 +77,13 @@ COPIES = """
 def check(copied):
     if used:
         assert (double(1), model.run(1), model.own(1)) == (2, 3, 4)
-    again, twin, bound, of_class = copied((double, model, model.run, Model.of_class))
+    again, twin, bound, of_class, static = copied(
+        (double, model, model.run, Model.of_class, Model.static)
+    )
     assert (again(2), again([1, 2]), twin.run(2), twin.own(2), bound(2)) == (4, [2, 4], 6, 5, 6)
     assert of_class(1) == "Model"
+    assert (static(1), twin.static([1, 2])) == (-1, [-1, -2])
+    assert "batch_size=9" in repr(static)
     assert (again.__name__, again.__doc__) == ("double", double.__doc__)
     assert "batch_size=7" in repr(twin.run)
     assert twin is not model and twin.run.stats.total_processed >= 1
@@ -87,6 +96,7 @@ def check(copied):
 for used in (False, True):
     for how in HOW:
         model = Model(3)
+        inspect.getmembers(model.run)  # as a debugger does, and `unittest.mock.create_autospec`
         check(how)
     view = double.options(deadline_ms=50_000)
     for protocol in (4, 5):
@@ -107,7 +117,7 @@ def test_copies_and_pickles_work_and_have_their_own_queue(place: str, tmp_path: 
     (tmp_path / "its_module.py").write_text(MODULE)
     source = "from its_module import *" if place == "module" else MODULE
     how = """
-import cloudpickle, copy, pickle
+import cloudpickle, copy, inspect, pickle
 HOW = [
     lambda x: tuple(copy.copy(y) for y in x),
     copy.deepcopy,
@@ -149,6 +159,7 @@ sys.stdout.buffer.write(cloudpickle.dumps((double, model, Model)))
 import pickle, sys
 double, model, Model = pickle.load(sys.stdin.buffer)
 assert (double(2), model.run(2), model.own(2), Model(5).run(1)) == (4, 6, 5, 5)
+assert (Model.static(1), model.static(2)) == (-1, -2)
 """
     subprocess.run(
         [sys.executable, "-c", loaded], input=dumped.stdout, timeout=60, check=True, env=environment

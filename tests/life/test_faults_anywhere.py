@@ -6,7 +6,8 @@ import asyncio
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
+from contextlib import suppress
 from gc import collect
 from typing import Any
 
@@ -92,6 +93,39 @@ def test_no_fault_in_a_worker_loses_a_call(option: str) -> None:
         check_sums(fn)
         fn.shutdown()
         at += STRIDE
+
+
+@pytest.mark.parametrize("option", IN_THREADS)
+def test_no_fault_as_the_queue_is_cancelled_loses_a_call(option: str) -> None:
+    """As where memory runs out in `shutdown(cancel_futures=True)`, or the stack of its caller is too deep."""
+    at, came = 1, True
+    while came:
+        entered, gate = threading.Event(), threading.Event()
+
+        def echo(items: list[int], entered: Any = entered, gate: Any = gate) -> list[int]:
+            entered.set()
+            gate.wait(PATIENCE_S)
+            return items
+
+        fn = batched.dynamically(echo, batch_size=4, timeout_ms=0, **IN_THREADS[option]())
+        futures: list[Future[Any]] = [fn.submit(0)]
+        assert entered.wait(PATIENCE_S)
+        futures += [fn.submit(item) for item in ASKED]
+        fault = Fault(at, {"ThreadDispatcher.turn_away"}, Broken("a fault"))
+        sys.settrace(fault)  # type: ignore[arg-type]
+        try:
+            with suppress(Broken):
+                fn.shutdown(wait=False, cancel_futures=True)
+        finally:
+            sys.settrace(None)
+        gate.set()
+        for future in futures:
+            if not future.cancelled():
+                error = future.exception(PATIENCE_S)
+                assert isinstance(error, Broken | CancelledError | None), fault.place
+        came = fault.came
+        fn.shutdown()
+        at += 5
 
 
 def _later(ask: Callable[[], Any]) -> Any:

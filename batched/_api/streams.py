@@ -80,7 +80,8 @@ class _Consumer(Generic[T]):
         self._call.results.clear()
 
     def __del__(self) -> None:
-        self._driver.cancel(self._call)
+        if hasattr(self, "_ended"):  # else Ctrl-C has come as it was made
+            self._driver.cancel(self._call)
 
 
 class Stream(_Consumer[T]):
@@ -147,7 +148,11 @@ def open_stream(driver: ThreadDriver, call: Call) -> Stream[Any]:
     """Have `call` arrive at `driver`, and return its pieces, for threads."""
     call.take_pieces()
     driver.post(call)
-    return Stream(driver, call)
+    try:
+        return Stream(driver, call)
+    except BaseException:  # Ctrl-C
+        driver.cancel(call)
+        raise
 
 
 def open_async_stream(driver: Driver, call: Call) -> AsyncStream[Any]:
@@ -161,4 +166,8 @@ def open_async_stream(driver: Driver, call: Call) -> AsyncStream[Any]:
     call.waiter = bell = Bell()
     call.add_done_callback(lambda _: bell.set(), context=Context())  # at its deadline
     driver.post_async(call)
-    return AsyncStream(driver, call)
+    try:
+        return AsyncStream(driver, call)
+    except BaseException:  # Ctrl-C
+        driver.cancel(call)
+        raise

@@ -29,6 +29,17 @@ def tell(calls: list[Call]) -> list[Call]:
     loop would else leave a callback for each piece, and the loop would do nothing but call these.
     """
     streams, others = apart(calls)
+    try:
+        _tell(streams)
+    except BaseException:  # Ctrl-C: its caller tells once more, as no other consumer would be
+        for call in streams:
+            if call.waits_at is not None:
+                call.waiter.is_told = False
+        raise
+    return others
+
+
+def _tell(streams: list[Call]) -> None:
     loops: dict[asyncio.AbstractEventLoop, list[Call]] = {}
     for call in streams:
         if call.waits_at is not None:
@@ -40,14 +51,17 @@ def tell(calls: list[Call]) -> list[Call]:
                 call.waiter.release()
     for loop, theirs in loops.items():
         ask(loop, ring, theirs)  # one that is closed has no tasks that wait
-    return others
 
 
 def ring(calls: list[Call]) -> None:
     """Wake the consumers of streams. Only for the thread of their loop."""
-    for call in calls:
-        call.waiter.is_told = False  # first, so that what comes too late for this is told of again
-        call.waiter.set()
+    try:
+        for call in calls:
+            call.waiter.is_told = False  # first, so that what comes too late for this is told of again
+            call.waiter.set()
+    except BaseException:  # Ctrl-C
+        asyncio.get_running_loop().call_soon(ring, calls)
+        raise
 
 
 def wake_callers(calls: list[Call], name: str) -> None:

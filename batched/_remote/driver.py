@@ -245,11 +245,18 @@ class RemoteDriver(Driver):
     def withdraw(self, calls: list[Call], error: BaseException) -> None:
         """Answer those of `calls` that have no answer yet with `error`: they are not wanted any more."""
         unanswered = [call for call in calls if call.missing]
-        for call in unanswered:
+        try:
+            self._end_calls(unanswered, error)
+        except BaseException:  # Ctrl-C: the connection may have forgotten the calls
+            self._end_calls(unanswered, error)
+            raise
+
+    def _end_calls(self, calls: list[Call], error: BaseException) -> None:
+        for call in calls:
             self.cancel(call)
             call.waiting = 0
             call.fail(error)
-        wake_callers(unanswered, self.name)
+        wake_callers(calls, self.name)
 
     async def aclose(self) -> None:
         """Take no more calls here, and wait for the answers of those that were sent."""

@@ -43,7 +43,11 @@ class Metrics:
 
     def page(self, accepted: str) -> tuple[bytes, str]:
         """Return the page in the format that is asked for, and the name of that format."""
-        encode, kind = import_module("prometheus_client.exposition").choose_encoder(accepted)
+        choose = import_module("prometheus_client.exposition").choose_encoder
+        try:
+            encode, kind = choose(accepted)
+        except Exception:  # noqa: BLE001  of what a client asks for, which cannot be read
+            encode, kind = choose("")
         return encode(self), kind
 
     def collect(self) -> Iterator[Any]:

@@ -133,6 +133,8 @@ class Link(ABC):
         """Numbers of calls to be sent, and the frames that have calls dropped."""
         self._fresh: list[tuple[_Sent, Request]] = []
         """Calls of which no byte has been sent, though their frames are made."""
+        self._ending: list[_Sent] = []
+        """Calls that `end` has still to answer, or to have sent elsewhere."""
         self._places: dict[str, int] = {}
         self._most_bytes = 0
 
@@ -455,25 +457,25 @@ class Link(ABC):
 
     # -- the end ------------------------------------------------------------------------------------------
 
-    def give_up(self, error: Exception) -> tuple[list[Call], float | None]:
+    def give_up(self, error: Exception, told: list[Call]) -> float | None:
         """Answer the calls that have waited for `wait_s`, after an attempt to connect that has failed.
 
-        Return the seconds until the next one has; None if no call waits any more.
+        Return the seconds until the next one has; None if no call waits any more. `told` gets the calls, as
+        in `filled`.
         """
         for _ in range(len(self._waiting)):  # without the calls that have left: else it grows for ever
             number = self._waiting.popleft()
             if number in self._sent:  # no frame is
                 self._waiting.append(number)
         latest = monotonic() - self.terms.wait_s
-        late = []
         left = None
         for number, sent in self._sent.copy().items():
             if sent.began <= latest:
-                if self._sent.pop(number, None) is not None:
-                    late.append(sent)
+                told += _failed([sent], error)
+                self._sent.pop(number, None)
             elif left is None or sent.began - latest < left:
                 left = sent.began - latest
-        return _failed(late, error), left
+        return left
 
     def not_greeted(self) -> TimeoutError:
         """Return what is wrong with a server that has taken a connection, and says nothing."""
@@ -505,29 +507,34 @@ class Link(ABC):
         error.__cause__ = why if isinstance(why, Exception) else None
         return error
 
-    def end(self, error: Exception, *, again: bool) -> list[Call]:
-        """Answer all calls with `error`.
+    def end(self, error: Exception, told: list[Call], *, again: bool) -> None:
+        """Answer all calls with `error`; `told` gets them.
 
-        Those of which nothing was sent are sent elsewhere, if calls may be sent `again`.
+        Those of which nothing was sent are sent elsewhere, if calls may be sent `again`. After a Ctrl-C,
+        which may come at any moment, the next attempt answers what this one has left.
         """
         self.is_open = self.takes_calls = False
         self.has_ended = True
-        failed: list[_Sent] = []
-        while self._sent:
-            try:
-                _, sent = self._sent.popitem()
-            except KeyError:  # cancelled just now
-                break
-            request = sent.request
-            if request is None or not again or sent.call.left is not None:
-                failed.append(sent)
-                continue
-            try:
-                self.terms.again(sent.call, sent.caller, request)
-            except Exception as refusal:  # noqa: BLE001  the client was closed
-                sent.call.fail(refusal)
-                failed.append(sent)
-        return _failed(failed, error)
+        ending = self._ending
+        for number, sent in self._sent.copy().items():
+            ending.append(sent)  # first: a call is in one of the two
+            if self._sent.pop(number, None) is None:  # cancelled just now, or sent elsewhere by its caller
+                ending.pop()
+        while ending:
+            sent = ending[-1]
+            call, request = sent.call, sent.request
+            if call.tenant is not self:  # Ctrl-C has come as it was sent elsewhere
+                call.tenant.cancel(call)
+            elif again and request is not None and call.left is None:
+                try:
+                    self.terms.again(call, sent.caller, request)
+                except Exception as refusal:  # noqa: BLE001  the client was closed
+                    call.fail(refusal)
+                else:
+                    ending.pop()
+                    continue
+            told += _failed([sent], error)
+            ending.pop()
 
 
 def _failed(found: list[_Sent], error: BaseException) -> list[Call]:

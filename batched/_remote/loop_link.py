@@ -39,6 +39,8 @@ class LoopLink(Link):
         self._is_writing = False
         self._is_told = False
         self._pause = FIRST_PAUSE_S
+        self._told: list[Call] = []
+        """Calls that are answered, and of which the callers are to be woken: after a Ctrl-C, once more."""
 
     def send(self, call: Call, caller: Caller, request: Request) -> bool:
         """Send `call`; return False if this connection takes no calls any more."""
@@ -72,7 +74,7 @@ class LoopLink(Link):
         try:
             self._try()
         except BaseException:
-            self._interrupted([])
+            self._interrupted()
             raise
 
     def _try(self) -> None:
@@ -104,7 +106,7 @@ class LoopLink(Link):
         try:
             self._retry_unless_greeted(peer)
         except BaseException:
-            self._interrupted([])
+            self._interrupted()
             raise
 
     def _retry_unless_greeted(self, peer: socket.socket) -> None:
@@ -119,8 +121,8 @@ class LoopLink(Link):
         self._disconnect(loop)
         self._renew_reader()
         error = self.unreachable(broken)
-        told, left = self.give_up(error)
-        self._wake(told)
+        left = self.give_up(error, self._told)
+        self._wake()
         if left is None:
             self._lost(error)
             return
@@ -131,14 +133,13 @@ class LoopLink(Link):
 
     def _read(self) -> None:
         """Take what has come, as far as there is room for it."""
-        told: list[Call] = []
         try:
-            self._receive(told)
+            self._receive()
         except BaseException:
-            self._interrupted(told)
+            self._interrupted()
             raise
 
-    def _receive(self, told: list[Call]) -> None:
+    def _receive(self) -> None:
         peer = self.socket
         if peer is None:
             return
@@ -153,20 +154,20 @@ class LoopLink(Link):
             self._broken(ConnectionResetError("the server ended before it answered"))
             return
         try:
-            self._come(count, told)
+            self._come(count)
         except Exception as error:  # noqa: BLE001  no frame, or no greeting
-            self._wake(told)  # what came before it
             self._lost(error if isinstance(error, DisconnectedError) else self.lost(error))
 
-    def _come(self, count: int, told: list[Call]) -> None:
-        self.filled(count, told)
+    def _come(self, count: int) -> None:
+        self.filled(count, self._told)
         if self._waiting:
             self.flush_soon()
-        done = tell(told)
+        done = tell(self._told)
         if not self.takes_calls and not self.has_sent:  # those that have not been sent go to another server
             self._lost(DisconnectedError(f"the server at {self.terms.address} has ended"), again=True)
         if done:
             resolve_on_loop(done)
+        self._told = []
 
     def say(self, greeting: bytes) -> None:
         """Send a greeting."""
@@ -175,26 +176,29 @@ class LoopLink(Link):
             self._send()
 
     def _flush(self) -> None:
-        self._is_told = False
-        if self.is_open and not self._is_writing:
-            self._send()
+        try:
+            self._is_told = False
+            if self.is_open and not self._is_writing:
+                self._send_all()
+        except BaseException:
+            self._interrupted()
+            raise
 
     def _send(self) -> None:
         """Send what waits, as far as there is room."""
-        refused: list[Call] = []
         try:
-            self._send_all(refused)
+            self._send_all()
         except BaseException:
-            self._interrupted(refused)
+            self._interrupted()
             raise
 
-    def _send_all(self, refused: list[Call]) -> None:
+    def _send_all(self) -> None:
         peer = self.socket
         if peer is None:
             return
         rest = self._rest
         try:
-            while rest or (self.is_open and self._fill(rest, refused)):
+            while rest or (self.is_open and self._fill(rest)):
                 count = peer.send(rest[0])
                 self._fresh.clear()
                 if count == len(rest[0]):
@@ -214,19 +218,20 @@ class LoopLink(Link):
                 asyncio.get_running_loop().remove_writer(peer.fileno())
             if self.is_open and not self.takes_calls and not self._sent:  # the last one was cancelled
                 self._lost(DisconnectedError(f"the server at {self.terms.address} has ended"), again=True)
-        self._wake(refused)
+        self._wake()
 
-    def _fill(self, rest: list[memoryview], refused: list[Call]) -> bool:
+    def _fill(self, rest: list[memoryview]) -> bool:
         """Add to `rest` what waits; return whether there is something."""
-        rest += map(memoryview, joined(self.frames(refused))) if self._waiting else ()
+        rest += map(memoryview, joined(self.frames(self._told))) if self._waiting else ()
         return bool(rest)
 
-    def _wake(self, told: list[Call]) -> None:
+    def _wake(self) -> None:
         """Wake callers in a turn of their own: this may be in the middle of a call."""
         loop = self.loop()
-        done = tell(told)
+        done = tell(self._told)
         if done and loop is not None:
             loop.call_soon(resolve_on_loop, done)
+        self._told = []
 
     # -- the end ------------------------------------------------------------------------------------------
 
@@ -238,16 +243,23 @@ class LoopLink(Link):
             return
         self._lost(self.lost(error), again=not self.is_closed)
 
-    def _interrupted(self, told: list[Call]) -> None:
+    def _interrupted(self) -> None:
         """End the connection after a Ctrl-C: what has come may be lost, and a frame sent in part."""
-        self._wake(told)
         self._lost(self.lost("it was interrupted"))
 
     def _lost(self, error: DisconnectedError, *, again: bool = False) -> None:
         loop = self.loop()
         if loop is not None:
             self._disconnect(loop)
-        self._wake(self.end(error, again=again))
+        self.end(error, self._told, again=again)
+        self._wake()
+
+    def _close(self) -> None:
+        try:
+            self._lost(self.lost(""))
+        except BaseException:
+            self._interrupted()
+            raise
 
     def close(self) -> None:
         """End the connection: at any time, from any thread."""
@@ -256,19 +268,20 @@ class LoopLink(Link):
         if peer is not None:
             with contextlib.suppress(OSError):
                 peer.shutdown(socket.SHUT_RDWR)  # so that the server knows, though the loop may stand still
-        if loop is None or not ask(loop, self._lost, self.lost("")):
+        if loop is None or not ask(loop, self._close):
             self.forget()
 
     def _disconnect(self, loop: asyncio.AbstractEventLoop) -> None:
         self._rest = []
         self._is_writing = False
-        peer, self.socket = self.socket, None
+        peer = self.socket
         if peer is None:
             return
         with contextlib.suppress(RuntimeError, OSError, ValueError):  # the loop is closed
             loop.remove_reader(peer.fileno())
             loop.remove_writer(peer.fileno())
         self._close_socket()
+        self.socket = None  # last: after a Ctrl-C this is done once more
 
     def forget(self) -> None:
         """Close the socket, without the loop: it has ended, or is that of the parent of this process."""

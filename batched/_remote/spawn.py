@@ -17,7 +17,6 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -187,4 +186,6 @@ def _path(functions: list[str], folder: str) -> str:
     return str(private / f"{hashlib.sha256(told.encode()).hexdigest()[:16]}.sock")
 
 
-_private = partial(os.open, mode=0o600)
+def _private(path: str, flags: int) -> int:
+    """Open a file of this user's alone; `OSError` for a link: it may lead to a file that is to be kept."""
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)

@@ -63,7 +63,9 @@ class ThreadLink(Link):
                 _start(self._run, f"batched: {self.terms.address}")
         except Exception as error:  # there are too many threads
             refusal = DisconnectedError(f"no thread for the connection: {error}")
-            wake_callers(self.end(refusal, again=False), "")
+            told: list[Call] = []
+            self.end(refusal, told, again=False)
+            wake_callers(told, "")
             raise
         except BaseException:  # Ctrl-C, perhaps before the thread was started: of two, one ends at once
             _start(self._run, f"batched: {self.terms.address}")
@@ -198,8 +200,9 @@ class ThreadLink(Link):
         self.is_open = False
         self._reads_in = 0  # a later thread may have the same number, and calls may be sent again from here
         self._shut()  # so that no thread is in the middle of sending when it is decided what has been sent
+        told: list[Call] = []
         with self._sends:
-            told = self.end(error, again=again)
+            self.end(error, told, again=again)
             peer, self.socket = self.socket, None
         if self._has_rest is not None:
             with contextlib.suppress(RuntimeError):
@@ -244,7 +247,8 @@ class ThreadLink(Link):
             peer.close()
         self._renew_reader()
         error = self.unreachable(broken)
-        told, left = self.give_up(error)
+        told: list[Call] = []
+        left = self.give_up(error, told)
         wake_callers(told, "")
         if left is None:
             self.takes_calls = False

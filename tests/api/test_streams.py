@@ -330,3 +330,26 @@ def test_consumers_at_random_get_their_own_pieces_or_leave() -> None:
     check_sums(fn)
     assert not driver_of(fn).batcher.running_calls()
     fn.shutdown()
+
+
+@pytest.mark.parametrize("kind", [Stream, AsyncStream])
+def test_a_stream_that_cannot_be_made_is_not_in_the_queue(
+    kind: type[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A Ctrl-C may come as it is made: without a consumer it would run to its end, for no caller."""
+
+    def interrupted(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    fn = batched.dynamically(Steps(counting), timeout_ms=60_000, adaptive=False)
+    monkeypatch.setattr(kind, "__init__", interrupted)
+
+    async def begin() -> None:
+        fn.astream(1)
+
+    with pytest.raises(KeyboardInterrupt):
+        fn.stream(1) if kind is Stream else asyncio.run(begin())
+    gc.collect()
+    stats = fn.stats
+    assert (stats.queue_size, stats.running_items, stats.total_cancelled) == (0, 0, 1)
+    fn.shutdown()

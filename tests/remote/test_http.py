@@ -143,6 +143,18 @@ def test_other_requests(port: int) -> None:
         assert [family.name for family in openmetrics_families(text) if "client_calls" in family.name]
 
 
+def test_a_format_that_cannot_be_read_is_answered_as_none(
+    port: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Any process that reaches the port could else have errors logged, with a traceback for each request."""
+    fn = named(batched.dynamically(list, timeout_ms=0), "same")
+    with served(fn, http=f"127.0.0.1:{port}"):
+        status, text = ask(port, "/metrics", Accept="application/openmetrics-text; version=new;;q=x")
+    assert status == 200
+    assert [family.name for family in text_string_to_metric_families(text) if "client_calls" in family.name]
+    assert not [each for each in caplog.records if each.levelno >= logging.ERROR]
+
+
 def test_metrics_of_the_program_itself_are_there_once(port: int) -> None:
     """Those that the model's module has registered; it may have registered a collector of batchers too."""
     from prometheus_client import REGISTRY

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import CancelledError
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,7 @@ import pytest
 
 import batched
 from tests.kit.effort import is_thorough
-from tests.kit.gate import PATIENCE_S
+from tests.kit.gate import PATIENCE_S, Gate, turns_until
 from tests.kit.interrupts import Interrupt
 from tests.kit.remote_server import serving
 
@@ -44,11 +46,27 @@ def double(items: list[int]) -> list[int]:
     return [2 * item for item in items]
 
 
+@batched.dynamically(timeout_ms=0)
+def pieces(items: list[int]) -> Iterator[list[int]]:
+    for number in range(3):
+        yield [number * item for item in items]
+
+
 @pytest.fixture
-def bind(tmp_path: Path) -> Iterator[str]:
+def gate() -> Iterator[Gate]:
+    """A batch function that the tests hold to their end."""
+    shut = Gate(shut=True)
+    yield shut
+    shut.open()
+
+
+@pytest.fixture
+def bind(tmp_path: Path, gate: Gate) -> Iterator[str]:
     address = f"unix:{tmp_path}/s"
-    with serving(address, functions={"double": double}):
+    held = batched.dynamically(gate, timeout_ms=0, name="held")
+    with serving(address, functions={"double": double, "pieces": pieces, "held": held}):
         yield address
+        gate.open()
 
 
 def clients(bind: str, *, has_called: bool) -> Iterator[tuple[Any, Interrupt]]:
@@ -110,3 +128,90 @@ def test_tasks_go_on_after_an_interrupt(bind: str, has_called: bool) -> None:
                 task.result()
         assert loop.run_until_complete(fn.acall(2)) == 4, interrupt.place
         loop.close()
+
+
+def begin_calls_of_nothing(loop: asyncio.AbstractEventLoop, bind: str) -> tuple[Any, list[asyncio.Task[Any]]]:
+    """Have tasks call where no server is."""
+    client = batched.connect(f"{bind}.none", wait_s=0.01)
+    return client, [loop.create_task(client.double.acall(item)) for item in range(3)]
+
+
+def begin_calls_that_are_lost(
+    loop: asyncio.AbstractEventLoop, bind: str
+) -> tuple[Any, list[asyncio.Task[Any]]]:
+    """Have tasks call, and end what the connection brings."""
+    client = batched.connect(bind, wait_s=PATIENCE_S)
+    loop.run_until_complete(client.double.acall(1))
+    tasks = [loop.create_task(client.held.acall(item)) for item in range(3)]
+    (link,) = client._connections._by_loop.values()  # noqa: SLF001
+
+    async def until_sent() -> None:
+        await turns_until(lambda: link.unanswered == 3 and link.has_sent)
+
+    loop.run_until_complete(until_sent())
+    assert link.socket is not None
+    link.socket.shutdown(socket.SHUT_RD)
+    return client, tasks
+
+
+def begin_calls_of_a_closed_client(
+    loop: asyncio.AbstractEventLoop, bind: str
+) -> tuple[Any, list[asyncio.Task[Any]]]:
+    """Have tasks call, and close the client."""
+    client, tasks = begin_calls_that_are_lost(loop, bind)
+    client.close()
+    return client, tasks
+
+
+def begin_streams(loop: asyncio.AbstractEventLoop, bind: str) -> tuple[Any, list[asyncio.Task[Any]]]:
+    """Have tasks read streams."""
+    client = batched.connect(bind, wait_s=PATIENCE_S)
+    loop.run_until_complete(client.double.acall(1))
+
+    async def consume() -> list[int]:
+        return [piece async for piece in client.pieces.astream(1)]
+
+    return client, [loop.create_task(consume()) for _ in range(2)]
+
+
+BEGUN = {
+    "no server": begin_calls_of_nothing,
+    "lost": begin_calls_that_are_lost,
+    "closed": begin_calls_of_a_closed_client,
+    "streams": begin_streams,
+}
+
+
+@pytest.mark.parametrize("begun", BEGUN)
+def test_no_task_waits_for_ever_after_an_interrupt(bind: str, begun: str) -> None:
+    """Wherever the connection is: it waits for a server, ends, or brings pieces."""
+    at, came = 1, True
+    while came:
+        loop = asyncio.new_event_loop()
+        client, tasks = BEGUN[begun](loop, bind)
+        interrupt = Interrupt(at)
+        interrupt.during(lambda loop=loop, tasks=tasks: loop.run_until_complete(asyncio.wait(tasks)))
+        _, pending = loop.run_until_complete(asyncio.wait(tasks, timeout=PATIENCE_S))
+        assert not pending, interrupt.place
+        for task in tasks:
+            with suppress(KeyboardInterrupt, batched.DisconnectedError):
+                assert task.result() == [0, 1, 2]
+        client.close()
+        loop.close()
+        came = interrupt.came
+        at += STRIDE
+
+
+def test_calls_are_cancelled_though_an_interrupt_comes(bind: str) -> None:
+    """Those of other threads too, which would wait for answers that the connection has forgotten."""
+    for client, interrupt in clients(bind, has_called=True):
+        fn = client.held
+        futures = [fn.submit(item) for item in range(2)]
+        interrupt.during(lambda fn=fn: fn.shutdown(wait=False, cancel_futures=True))
+        fn.shutdown(wait=False, cancel_futures=True)
+        for future in futures:
+            try:
+                future.result(PATIENCE_S)
+            except CancelledError:
+                continue
+            raise AssertionError(interrupt.place)

@@ -273,6 +273,18 @@ def test_a_file_at_the_address_is_not_replaced_by_a_socket() -> None:
         assert [*path.parent.glob("notes.txt*")] == [path]
 
 
+@pytest.mark.parametrize("ending", ["log", "lock"])
+def test_a_link_beside_the_address_is_not_followed(ending: str) -> None:
+    """In a folder that all users share, another one may have put it there: its file would be written over."""
+    precious = Path("precious")
+    precious.write_text("mine")
+    Path(f"a.sock.{ending}").symlink_to(precious)
+    client = batched.connect("unix:a.sock", spawn="functions:double")
+    with client, pytest.raises(batched.DisconnectedError, match="cannot be started"):
+        client.double(1)
+    assert precious.read_text() == "mine"
+
+
 def test_connect_needs_an_address_or_what_to_start() -> None:
     """And no address of a server."""
     with pytest.raises(TypeError, match="needs the address of a server, or spawn="):

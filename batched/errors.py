@@ -153,9 +153,8 @@ def _given(error: BaseException, builtin: Any) -> tuple[Any, ...]:
     A class such as `smtplib.SMTPDataError` sets `args`, and never calls the `__init__` of `OSError`, which
     would take them for an `errno` and its text.
     """
-    if issubclass(builtin, OSError) and _errno(error) is None and _strerror(error) is None:
-        return ()
-    args: tuple[Any, ...] = builtin.__reduce__(error)[1]
+    is_unset = OSError in builtin.__mro__ and _errno(error) is None and _strerror(error) is None
+    args: tuple[Any, ...] = () if is_unset else builtin.__reduce__(error)[1]
     return args
 
 

@@ -153,9 +153,9 @@ def _given(error: BaseException, builtin: Any) -> tuple[Any, ...]:
     A class such as `smtplib.SMTPDataError` sets `args`, and never calls the `__init__` of `OSError`, which
     would take them for an `errno` and its text.
     """
+    args: tuple[Any, ...] = builtin.__reduce__(error)[1]
     is_unset = OSError in builtin.__mro__ and _errno(error) is None and _strerror(error) is None
-    args: tuple[Any, ...] = () if is_unset else builtin.__reduce__(error)[1]
-    return args
+    return () if is_unset and args[:2] != (None, None) else args
 
 
 def _layout(cls: Any) -> tuple[Any, Any]:

@@ -113,6 +113,8 @@ def _warn_of_one_item(func: Any) -> None:
     plain, _ = _code_of(func)
     if not isinstance(plain, FunctionType) or isinstance(getattr(func, "__func__", func), partial):
         return
+    if hasattr(plain, "__wrapped__"):  # what wraps a function may make one item of a list for it
+        return
     try:
         parameters = [*signature_of(plain).parameters.values()]
     except ValueError:  # it wraps a callable in C
@@ -137,9 +139,11 @@ def _of_one_item(annotation: Any, func: FunctionType) -> str | None:
             return None
     is_union = get_origin(annotation) in {Union, UnionType}
     kinds = [kind for kind in (get_args(annotation) if is_union else (annotation,)) if kind is not NoneType]
-    if kinds and all(map(_is_of_one_item, kinds)):
-        return inspect.formatannotation(annotation)
-    return None
+    try:
+        is_of_one = bool(kinds) and all(map(_is_of_one_item, kinds))
+    except Exception:  # noqa: BLE001  of a metaclass
+        return None
+    return inspect.formatannotation(annotation) if is_of_one else None
 
 
 def _is_of_one_item(kind: Any) -> bool:
@@ -151,14 +155,14 @@ def _is_of_one_item(kind: Any) -> bool:
         return _is_of_one_item(kind.__supertype__)
     if origin is tuple:  # of so many parts; `tuple[int, ...]` may stand for any number of items
         return bool(get_args(kind)) and Ellipsis not in get_args(kind)
-    if not isinstance(origin, type) or origin in {object, type, Any, Parameter.empty}:
+    if not isinstance(origin, type) or any(origin is each for each in (object, type, Any, Parameter.empty)):
         return origin is Literal
     bases = origin.__mro__
     if any(base in bases for base in (*_ONE_ITEM, tuple)):
         return True
     # Any other class that a list is not of, nor what may be used as one; of a protocol, a list may be.
     known = {name for base in bases for name in vars(base)}
-    return known.isdisjoint(_OF_LISTS) and not issubclass(list, origin)
+    return known.isdisjoint(_OF_LISTS) and not isinstance([], origin)
 
 
 def _checked(kind: type[Options], args: tuple[Any, ...], named: dict[str, Any]) -> Options:

@@ -68,9 +68,10 @@ class FeatureCollator:
     def _argument(self, function: Wrapper, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
         """Return the features of a call that does not pass them as its only argument."""
         if args or not named:
+            parameters = named if self._spreads else signature_of(function.__wrapped__).parameters
             raise TypeError(
-                f"{self._name} takes one mapping of features, or features by name, "
-                f"got {len(args)} positional arguments and {len(named)} by name{told_of_options(named)}"
+                f"{self._name} takes one mapping of features, or features by name, got {len(args)} "
+                f"positional arguments and {len(named)} by name{told_of_options(named, parameters)}"
             )
         if len(named) == 1 and not self._spreads:
             name, value = next(iter(named.items()))

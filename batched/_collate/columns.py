@@ -98,7 +98,7 @@ class ColumnCollator:
         try:
             bound = self._signature.bind(*args, **named)
         except TypeError as error:
-            told = told_of_options(named.keys() - self._places.keys()) if named else _remedy_of_tuples(args)
+            told = told_of_options(named, self._places) if named else _remedy_of_tuples(args)
             raise self._refused(f"{error}{told}") from None
         columns, rest = bound.args, bound.kwargs
         if len(columns) > self._most_by_position or (rest and not self._settings.isdisjoint(rest)):

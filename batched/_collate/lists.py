@@ -49,7 +49,7 @@ class ListCollator:
         )
         raise TypeError(
             f"{self._name} takes one argument, {parameter!r} (an item or a list of items), got ({given})"
-            + told_of_options(named)
+            + told_of_options(named, {parameter})
         )
 
     def items(self, call: Call) -> Iterable[tuple[tuple[Any, ...], dict[str, Any]]]:

@@ -11,7 +11,7 @@ After the options that may be given by position, rows stand in the order of the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from typing import Any, ClassVar, Literal, TypeAlias, TypeVar
@@ -469,9 +469,9 @@ def where_taken(name: str) -> str:
     return ", which batched.inference.dynamically takes" if is_of_arrays else ""
 
 
-def told_of_options(named: Iterable[str]) -> str:
-    """Return what to add to the error of a call that was given an option as an argument; else ""."""
-    given = [name for name in named if where_taken(name)]
+def told_of_options(named: Iterable[str], parameters: Container[str]) -> str:
+    """Return what to add to the error of a call that was given an option; "" if all are `parameters`."""
+    given = [name for name in named if name not in parameters and where_taken(name)]
     return f"; it has no parameter {given[0]!r}{where_taken(given[0])}" if given else ""
 
 

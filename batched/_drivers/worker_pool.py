@@ -458,7 +458,8 @@ class WorkerPool:
         worker.runs = account
         me = _thread.get_ident()
         BROKEN.pop(me, None)  # perhaps of an earlier thread
-        worker.busy_since = worker.counted_until = began = monotonic()
+        worker.counted_until = began = monotonic()
+        worker.busy_since = began
         try:
             copy_context().run(seat.run, batch)  # no function sees the context variables of another
         finally:

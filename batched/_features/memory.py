@@ -41,7 +41,6 @@ class FitsMemory(Feature):
     def __init__(self, sizes: KnowsSizes) -> None:
         self._sizes = sizes
         self.memory: MemoryLimit = MemoryLimit()
-        self._restarts = 0  # of workers that ran out of it, since anything has fitted
 
     def begin(self, river: River, options: Options) -> None:
         """Go on with what is known, for a new queue."""
@@ -72,17 +71,29 @@ class FitsMemory(Feature):
             return False
         search = batch.search
         if hasattr(batch, "blames_worker"):  # each such run has its worker made anew, which may take long
-            search = search or Search(batch.size, now - started, batch.units, error)
-            self._restarts += 1
-            if self._restarts >= search.most_in_a_row:
-                search.give_up()
+            search = search or Search(batch.size, now - started, batch.units)  # the error blames no item
+            self._divide_waiting(size)
+            search.restarted()
+            if search.is_given_up:
                 batch.search = search
                 return False
         self.river.prune(batch, started)
         self.river.run_again(batch, self._parts_of(batch, error, size, search))
         return True
 
-    def _parts_of(self, batch: Batch, error: BaseException, size: int, search: Search | None) -> list[Half]:
+    def _divide_waiting(self, size: int) -> None:
+        """Divide the halves that wait and are as large as what did not fit: each would break a worker."""
+        first = self.river.first
+        for half in [each for each in first if type(each) is Half and each.size > 1]:
+            if self._sizes.size_of(half.size) >= size:
+                at = first.index(half)
+                for part in reversed(self._parts_of(half, half.error, size, half.search)):
+                    first.insert(at + 1, part)  # before the half is removed: so Ctrl-C loses no call
+                del first[at]
+
+    def _parts_of(
+        self, batch: Batch, error: BaseException | None, size: int, search: Search | None
+    ) -> list[Half]:
         """Return parts of `batch`: with each, the function is given fewer items than `size`."""
         parts: list[Half] = []
         for half in halves_of(batch, error, search):
@@ -93,7 +104,6 @@ class FitsMemory(Feature):
     def ended(self, run: Run) -> None:
         """Note that a batch has fitted."""
         if run.error is None and not run.batch.failed:
-            self._restarts = 0
             before, size = self.limit, self._sizes.size_of(run.size)
             if size == before:  # as much as it may have: the next larger size may be some way off
                 size = max(size, self.memory.limit or 0)

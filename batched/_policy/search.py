@@ -54,7 +54,7 @@ class Search:
         self._singles = 0
         self._restarts = 0
         self._spent_s = 0.0
-        self.most_in_a_row: int = ceil(log2(size)) + _MORE_FAILURES
+        self._most_in_a_row = ceil(log2(size)) + _MORE_FAILURES
         self._left_s = max(_TIMES_ITS_OWN * duration, _ALWAYS_ALLOWED_S)
 
     def worked(self, duration: float, items: int = 0, *, is_single: bool = False) -> None:
@@ -98,7 +98,7 @@ class Search:
         self._singles += is_single
         self._spent_s += duration
         self._left_s -= duration
-        is_long = self._in_a_row >= self.most_in_a_row and self._spent_s > _ALWAYS_ALLOWED_S
+        is_long = self._in_a_row >= self._most_in_a_row and self._spent_s > _ALWAYS_ALLOWED_S
         is_outage = not blames_worker and is_of_surroundings(error)
         if is_long or self._left_s <= 0.0 or is_outage:
             self.give_up()
@@ -106,7 +106,7 @@ class Search:
     def restarted(self) -> None:
         """Note that a part has had its worker made anew, which may take long: it does not come often."""
         self._restarts += 1
-        if self._restarts >= self.most_in_a_row:
+        if self._restarts >= self._most_in_a_row:
             self.give_up()
 
     def give_up(self) -> None:

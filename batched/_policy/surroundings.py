@@ -107,11 +107,13 @@ def _is_one(error: BaseException, groups: dict[int, bool]) -> bool:  # noqa: PLR
 def _status_of(error: BaseException, names: list[str]) -> Any:
     """Return the status of HTTP that `error` is about, None if it is about none."""
     own = vars(error)
-    keys = ["status_code", "http_status", "status", "errcode"]
+    keys = ["status_code", "http_status", "status"]
     if any(_OF_HTTP.search(name) for name in names):
         keys.append("code")
-    for key in keys:
-        if isinstance(own.get(key), int):
+    if "ProtocolError" in names:  # of xmlrpc
+        keys.append("errcode")
+    for key in keys:  # 0 may stand for no status; then its response may have one
+        if isinstance(own.get(key), int) and own[key] in _STATUSES:
             return own[key]
     if getattr(own.get("status"), "name", "") in _GRPC_CODES:  # of grpclib
         return 503

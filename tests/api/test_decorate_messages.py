@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
-from functools import partial
+from functools import partial, wraps
 from inspect import Parameter
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, NewType, Protocol, TypedDict, TypeVar
@@ -20,6 +20,26 @@ from batched import aio, inference
 from tests.kit.gate import PATIENCE_S
 
 DECORATE = (batched.dynamically, inference.dynamically, aio.dynamically, aio.inference.dynamically)
+
+
+class _Accepts(type):
+    def __instancecheck__(cls, instance: object) -> bool:
+        return isinstance(instance, list)
+
+
+class OfLists(metaclass=_Accepts):
+    """Accepts lists as its instances, as types of shapes do."""
+
+
+class _Equal(type):
+    __hash__ = None  # type: ignore[assignment]
+
+    def __eq__(cls, other: object) -> bool:
+        return True
+
+
+class OfNoHash(metaclass=_Equal):
+    """A class that cannot be a key."""
 
 
 @batched.dynamically(timeout_ms=0)
@@ -133,6 +153,7 @@ def test_what_makes_a_list_may_be_decorated() -> None:
         (Row, "tests.api.test_decorate_messages.Row"),
         (Pair, "tests.api.test_decorate_messages.Pair"),
         (Model, "tests.api.test_decorate_messages.Model"),
+        (OfNoHash, "tests.api.test_decorate_messages.OfNoHash"),
     ],
 )
 @pytest.mark.thread_unsafe(reason="it catches warnings")
@@ -168,15 +189,25 @@ def test_a_function_of_one_item_warns_when_it_is_decorated(decorate: Any, annota
         NewType("Texts", list),
         Sizes,
         Parameter.empty,
+        OfLists,
     ],
 )
 @pytest.mark.thread_unsafe(reason="it catches warnings")
 def test_other_annotations_do_not_warn(annotation: Any) -> None:
-    """Nor methods, nor what `partial` has set."""
+    """Nor methods, nor what `partial` has set, nor what a wrapper makes of the list."""
 
     def function(x: Any, **more: Any) -> Any: ...
 
     def scaled(scale: float, xs: list[int]) -> Any: ...
+
+    def scaled_batch(batch: Color) -> Any: ...
+
+    def gathered(function: Any) -> Any:
+        @wraps(function)
+        def wrapper(items: list[Any]) -> Any:
+            return function(Color(items[0]))
+
+        return wrapper
 
     function.__annotations__ = {"x": annotation}
     with warnings.catch_warnings():
@@ -184,6 +215,7 @@ def test_other_annotations_do_not_warn(annotation: Any) -> None:
         batched.dynamically(function)
         batched.dynamically(partial(scaled, 2.0))
         batched.dynamically(Model.embed.__wrapped__)
+        batched.dynamically(gathered(scaled_batch))
 
 
 @pytest.mark.parametrize(
@@ -212,6 +244,25 @@ def test_an_option_that_is_given_to_a_call_is_told_where_it_is_given(
     ):
         with pytest.raises(TypeError, match=message):
             call(**option)
+
+
+def test_a_parameter_with_the_name_of_an_option_is_not_said_to_be_missing() -> None:
+    """Of functions of one list, of several, and of arrays."""
+
+    def one(length: list[int]) -> list[int]:
+        return length
+
+    def pair(xs: list[int], length: list[int]) -> list[int]:
+        return xs
+
+    for call in (
+        partial(batched.dynamically(one), 1),
+        partial(batched.dynamically(pair), 1, 2),
+        partial(inference.dynamically(pair), np.zeros(1)),
+    ):
+        with pytest.raises(TypeError) as caught:
+            call(length=3)
+        assert "no parameter" not in str(caught.value)
 
 
 @pytest.mark.parametrize("wrong", [([1],), (), (3, "x"), (None,), (np.zeros(2),)])

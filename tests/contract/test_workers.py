@@ -332,6 +332,33 @@ def test_an_item_that_breaks_each_worker_fails_alone(flavour: Flavour, kind: typ
         assert [futures[at].result(PATIENCE_S) for at in (0, 1, 3)] == [1, 2, 4]
 
 
+def test_items_of_which_only_one_fits_are_answered_though_each_larger_run_breaks_its_worker(
+    flavour: Flavour,
+) -> None:
+    """The error is no item's: the other half of a batch that did not fit is divided before it runs."""
+    load = Load()
+
+    def run(items: list[int]) -> list[Any]:
+        if len(items) > 1:
+            raise batched.RestartWorker from MemoryError
+        return items
+
+    with batched.Workers(["gpu"], initializer=load) as gpus:
+        (fn,) = share(flavour, gpus, run, batch_size=32)
+        blocker = Gate(shut=True)
+        holds = flavour.decorate(blocker, name="holds", timeout_ms=0, workers=gpus)
+        for _ in range(2):
+            blocker.close()
+            held = flavour.start(holds, 0)
+            blocker.wait_for_batch()
+            futures = [flavour.start(fn, item) for item in range(32)]
+            blocker.open()
+            held.result(PATIENCE_S)
+            assert [future.result(PATIENCE_S) for future in futures] == [*range(32)]
+        assert len(load.names) == 6  # after the runs of 32, 16, 8, 4 and 2
+        assert fn.stats.batch_error is None
+
+
 @pytest.mark.parametrize("kind", [ValueError, ConnectionError, MemoryError])
 def test_a_batch_that_breaks_each_worker_does_not_restart_it_for_each_item(
     flavour: Flavour, kind: type[Exception]

@@ -48,6 +48,7 @@ def decode_error() -> UnicodeDecodeError:
         KeyError("a", 1),
         Rewords(3, hint="h"),
         OSError(2, "No such file", "/tmp/x", None, "/tmp/y"),
+        OSError(None, None, "/tmp/x"),
         SMTPDataError(550, b"no such user"),  # it sets `args`, and never calls the `__init__` of `OSError`
         decode_error(),
         SystemExit(3),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from http import HTTPStatus
 from types import SimpleNamespace
 from typing import Any
 
@@ -128,6 +129,9 @@ def left_group() -> BaseException:
                 ("ProtocolError", (), {"errcode": status}),  # of `xmlrpc`
             )
         ),
+        (named("ApiException", status=0, response=SimpleNamespace(status_code=503)), True),
+        (named("ApiException", status=HTTPStatus.BAD_GATEWAY), True),
+        (named("RowError", errcode=504), False),
         (named("GRPCError", status=SimpleNamespace(name="UNAVAILABLE")), True),
         (named("GRPCError", status=SimpleNamespace(name="NOT_FOUND")), False),
         *(

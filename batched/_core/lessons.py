@@ -38,4 +38,4 @@ def together(lessons: Sequence[Lessons]) -> Lessons:
 def of_all(here: Sequence[Lessons], gone: Lessons) -> Lessons:
     """Return what is known `here`, with that of a loop which is `gone` until one here has learned as much."""
     known = together(here)
-    return together([known, gone]) if not here or gone.cohorts > known.cohorts else known
+    return together([known, gone]) if known == NOTHING or gone.cohorts > known.cohorts else known

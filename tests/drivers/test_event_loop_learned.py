@@ -83,6 +83,9 @@ def test_the_size_that_fits_into_memory_is_told_after_the_loop() -> None:
     assert "No more than 2 items fit in memory." in small.explain()
     asyncio.run(small.acall([1]))
     assert small.stats.fits_memory == 2
+    with asyncio.Runner() as runner:  # a loop that is still there
+        runner.run(small.acall([1]))
+        assert small.stats.fits_memory == 2
 
 
 def test_what_was_learned_keeps_neither_items_nor_the_instance() -> None:

@@ -12,7 +12,6 @@ import weakref
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import attrs
 import pytest
 
 import batched
@@ -212,15 +211,17 @@ def test_an_instance_in_the_place_of_a_dead_one_has_a_batcher_of_its_own() -> No
     assert len(ids) < 300
 
 
+@pytest.mark.libraries
 @pytest.mark.parametrize("dynamically", [batched.dynamically, aio.dynamically])
 def test_a_method_of_a_class_that_attrs_makes_anew_finds_its_base(dynamically: Any) -> None:
     """With slots it is another class than the one in which `super()` was written."""
+    attrs = pytest.importorskip("attrs")
 
     class Base:
         def scale(self) -> int:
             return 10
 
-    @attrs.define
+    @attrs.define  # type: ignore[untyped-decorator, unused-ignore]
     class Model(Base):
         offset: int = 1
 

@@ -219,7 +219,7 @@ def read_workers() -> tuple[Counter[tuple[str, str, str, str]], dict[tuple[str, 
         for worker in pool.workers:
             if worker.current is not None or not pool.closed:  # after its shutdown it needs no state
                 key = pool.name, worker.name
-                ready[key] = min(ready.get(key, 1), worker.current is not None)
+                ready[key] = min(ready.get(key, 1), int(worker.current is not None))  # a bool is no figure
             for function, served in [*worker.served.items()]:
                 for metric, (_, figure_of) in WORKERS.items():
                     totals[metric, pool.name, worker.name, function] += figure_of(served)  # type: ignore[assignment]

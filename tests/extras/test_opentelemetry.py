@@ -504,7 +504,7 @@ def test_metrics_have_the_names_of_those_of_prometheus(traces: Traces) -> None:
     pytest.importorskip("prometheus_client")
     from batched.prometheus import Collector
 
-    with batched.Workers(["a"], name="gpus") as workers:
+    with batched.Workers(["a"], name="gpus") as workers, batched.Workers(["b"], name="not ready"):
         fn = batched.dynamically(same, timeout_ms=0, name="shared", workers=workers)
         fn(1)
         until(lambda: workers.stats.functions)

@@ -91,6 +91,7 @@ ASKS_FOR: dict[str, tuple[str, ...]] = {
         "test_memory_that_runs_out_does_not_run_them_again_either",
         "test_memory_that_runs_out_divides_into_smaller_sizes",
         "test_out_of_memory_before_the_first_piece_divides_the_batch",
+        "test_items_of_which_only_one_fits_are_answered_though_each_larger_run_breaks_its_worker",
     ),
     "Isolation": (
         "test_what_runs_again_finds_nothing_held_by_the_runs_that_failed",

@@ -20,7 +20,7 @@ from weakref import WeakValueDictionary
 from batched._core.lazy_heap import LEAST_LIMIT
 
 _ONE_IN = 8  # batches: one of so many goes to the seat that has waited longest
-_MOST_BEHIND = 4  # of its batches, that a function may be owed of which batches run, but none waits
+_MOST_BEHIND = 4  # of its batches: a function that never waits, as workers are idle, is owed no more
 _WEIGHT = 1 / 8  # of one batch in the mean time of a function's batches
 
 
@@ -166,9 +166,9 @@ class SharedTurns:
     def _begin(self, account: Account) -> None:
         """Have `account`, of which nothing waited at the last choice, be level: it saves up no time.
 
-        That is with the others that wait, or else with the one that has had most, which may wait next. What a
-        function is owed of which batches have run until now is kept, up to a bound: in closed loops, nothing
-        of it waits while its callers come back.
+        That is with the others that wait, or else with the one that has had most, which may wait next. If
+        its batches have run until now, what it is owed is kept, up to a bound: in closed loops, nothing of it
+        waits while its callers come back.
         """
         waiting = [other.served for other in self._due]
         level = min(waiting) if waiting else max([other.served for other in self._all()])

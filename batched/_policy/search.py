@@ -101,15 +101,15 @@ class Search:
         is_long = self._in_a_row >= self._most_in_a_row and self._spent_s > _ALWAYS_ALLOWED_S
         is_outage = not blames_worker and is_of_surroundings(error)
         if is_long or self._left_s <= 0.0 or is_outage:
-            self.give_up()
+            self._give_up()
 
     def restarted(self) -> None:
         """Note that a part has had its worker made anew, which may take long: it does not come often."""
         self._restarts += 1
         if self._restarts >= self._most_in_a_row:
-            self.give_up()
+            self._give_up()
 
-    def give_up(self) -> None:
+    def _give_up(self) -> None:
         """End the search: what has yet to run gets the error that it has met."""
         self.is_given_up = True
         self.error = None

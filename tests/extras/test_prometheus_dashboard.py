@@ -130,6 +130,16 @@ def test_prometheus_takes_the_alerts() -> None:
     assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
+def alerts_are_as_in(scenes: str, folder: Path) -> None:
+    """Have Prometheus' own tool compare the alerts with those that are expected."""
+    file = folder / "scenes.yml"
+    file.write_text(scenes)
+    tested = subprocess.run(
+        ["promtool", "test", "rules", file], capture_output=True, text=True, timeout=50, check=False
+    )
+    assert tested.returncode == 0, tested.stdout + tested.stderr
+
+
 SCENES = """
 rule_files: [{alerts}]
 tests:
@@ -160,12 +170,7 @@ def test_calls_that_are_turned_away_are_an_alert_also_if_all_of_them_are(tmp_pat
         for name, growths in TURNED_AWAY.items()
         for metric, growth in zip(metrics, growths, strict=True)
     ]
-    scenes = tmp_path / "scenes.yml"
-    scenes.write_text(SCENES.format(alerts=ALERTS, series="\n".join(series)))
-    tested = subprocess.run(
-        ["promtool", "test", "rules", scenes], capture_output=True, text=True, timeout=50, check=False
-    )
-    assert tested.returncode == 0, tested.stdout + tested.stderr
+    alerts_are_as_in(SCENES.format(alerts=ALERTS, series="\n".join(series)), tmp_path)
 
 
 BUSY_SCENES = """
@@ -202,12 +207,7 @@ def test_batches_of_one_item_are_an_alert_however_long_each_of_them_takes(tmp_pa
         )
     ]
     series += [f"""  - {{series: 'batched_slots{{name="{name}"}}', values: '1x90'}}""" for name in BUSY]
-    scenes = tmp_path / "scenes.yml"
-    scenes.write_text(BUSY_SCENES.format(alerts=ALERTS, series="\n".join(series)))
-    tested = subprocess.run(
-        ["promtool", "test", "rules", scenes], capture_output=True, text=True, timeout=50, check=False
-    )
-    assert tested.returncode == 0, tested.stdout + tested.stderr
+    alerts_are_as_in(BUSY_SCENES.format(alerts=ALERTS, series="\n".join(series)), tmp_path)
 
 
 CONFIGURATION = """

@@ -59,20 +59,26 @@ def third(item: int) -> int:
     return item % 3
 
 
+def held_function(option: str) -> tuple[Any, threading.Event, threading.Event]:
+    """Return a function with this option, what says that a batch has entered it, and what lets batches go."""
+    entered, gate = threading.Event(), threading.Event()
+
+    def echo(items: list[int]) -> list[int]:
+        entered.set()
+        gate.wait(PATIENCE_S)
+        return items
+
+    fn = batched.dynamically(echo, batch_size=4, timeout_ms=0, **IN_THREADS[option]())
+    return fn, entered, gate
+
+
 @pytest.mark.parametrize("option", IN_THREADS)
 def test_no_fault_in_a_worker_loses_a_call(option: str) -> None:
     """Each has its answer, or the fault; what is counted adds up, and the batcher goes on."""
     at = 1 + len(option) % STRIDE
     came = True
     while came:
-        entered, gate = threading.Event(), threading.Event()
-
-        def echo(items: list[int], entered: Any = entered, gate: Any = gate) -> list[int]:
-            entered.set()
-            gate.wait(PATIENCE_S)
-            return items
-
-        fn = batched.dynamically(echo, batch_size=4, timeout_ms=0, **IN_THREADS[option]())
+        fn, entered, gate = held_function(option)
         ask = fn.options(deadline_ms=PATIENCE_S * 1000) if option == "deadline" else fn
         fault = Fault(at, RUNS, Broken("a fault"))
         threading.settrace(fault)  # type: ignore[arg-type]
@@ -100,14 +106,7 @@ def test_no_fault_as_the_queue_is_cancelled_loses_a_call(option: str) -> None:
     """As where memory runs out in `shutdown(cancel_futures=True)`, or the stack of its caller is too deep."""
     at, came = 1, True
     while came:
-        entered, gate = threading.Event(), threading.Event()
-
-        def echo(items: list[int], entered: Any = entered, gate: Any = gate) -> list[int]:
-            entered.set()
-            gate.wait(PATIENCE_S)
-            return items
-
-        fn = batched.dynamically(echo, batch_size=4, timeout_ms=0, **IN_THREADS[option]())
+        fn, entered, gate = held_function(option)
         futures: list[Future[Any]] = [fn.submit(0)]
         assert entered.wait(PATIENCE_S)
         futures += [fn.submit(item) for item in ASKED]

@@ -80,7 +80,7 @@ MISTAKES = [
     ([DOUBLE, DOUBLE], "other=model_of_test:double"),
     (["not a name=" + DOUBLE], "not a name"),
     (["_hidden=" + DOUBLE], "_hidden"),
-    ([DOUBLE], "give a token"),
+    ([DOUBLE], "--token-file"),
     ([DOUBLE, "--http", "9100", "--token-file", "token"], "HOST:PORT"),
     ([DOUBLE, "--drain-s", "-1"], "drain_s"),
     ([DOUBLE, "--drain-s", "nan"], "drain_s"),
@@ -357,7 +357,7 @@ def told_at(found: Path) -> socket.socket:
     [
         ("fd:4", "AF_UNIX", True, "fd:3 to fd:3"),
         ("fd:3", "AF_UNIX", False, "does not listen"),
-        ("fd:3", "AF_INET", True, "give a token"),
+        ("fd:3", "AF_INET", True, "give a token (--token-file)"),
     ],
 )
 def test_a_socket_that_cannot_be_served_is_refused(

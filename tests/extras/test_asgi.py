@@ -170,13 +170,16 @@ def test_the_answer_of_litestar_for_such_an_error_is_replaced(
     )
 
 
-def test_the_answer_of_a_mounted_application_is_replaced_too(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("name", ["app", "litestar_app"])
+def test_the_answer_of_an_application_inside_is_replaced_too(
+    name: str, caplog: pytest.LogCaptureFixture
+) -> None:
     """As that of Starlette, which notes itself in the scope, answers an error, and raises it once more."""
     error = batched.OverloadError("late")
     inner = answering_errors(error, 500)
 
     async def mounted(scope: Any, receive: Any, send: Any) -> None:
-        scope["app"] = mounted
+        scope[name] = mounted
         await inner(scope, receive, send)
         raise error
 

@@ -38,13 +38,16 @@ class Batching:
     - A handler that ends with `QueueFullError` answers 429, with `OverloadError`, `ClosedError` or
       `DisconnectedError` 503, with another `TimeoutError` 504: with `Retry-After` where that is known, and a
       body of `application/problem+json`, as `batched.problems` says. An answer that has begun is left alone.
-      Litestar and Quart make answers of errors before any middleware sees them. Of Litestar, an answer of 500
-      for such an error is replaced; Quart gets `batched.problems.problem` as its handler for these errors.
+      Litestar and Quart make answers of errors before any middleware sees them, and so do applications of
+      Starlette and FastAPI that are mounted in another one, or that this is put around. Quart gets
+      `batched.problems.problem` as its handler for these errors; of the others, an answer of 500 for such an
+      error is replaced.
     - All calls of one request share a deadline, as with `batched.deadline`.
     - A handler is cancelled when its client has left and has sent all of its request. So what it queued never
       runs. What it then awaits, to clean up, is not cancelled again, unless a `BaseHTTPMiddleware` of
       Starlette is between. A handler that is no coroutine runs in a thread, which cannot be cancelled: the
       call that it waits for raises `concurrent.futures.CancelledError`, unless its batch has begun.
+    - WebSockets are left alone: their handlers use `batched.deadline`, and see errors themselves.
 
     Args:
         app: The application.
@@ -83,7 +86,7 @@ class Batching:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        answer = _Answer(send, replaces="litestar_app" in scope)
+        answer = _Answer(send, scope)
         try:
             allowed_ms = self._allowed_ms(scope)
         except ValueError:
@@ -99,14 +102,13 @@ class Batching:
                 with request(allowed_ms, Block) as answer.block:
                     await self._app(scope, receive, answer.send)
         except Exception as error:
-            found = problem(error)
-            if found is None or answer.has_begun:
+            if answer.replaced is None and not answer.has_begun and (found := problem(error)) is not None:
+                await answer.problem(found)
+                answer.replaced = found, error
+            elif answer.replaced is None or answer.replaced[1] is not error:  # Starlette raises it once more
                 raise
-            await answer.problem(found)
-            _log(scope, found, error)
-        else:
-            if answer.replaced is not None:
-                _log(scope, *answer.replaced)
+        if answer.replaced is not None:
+            _log(scope, *answer.replaced)
 
     def _allowed_ms(self, scope: MutableMapping[str, Any]) -> float | None:
         """Return the milliseconds that a request has; `ValueError` if its header holds no such number."""
@@ -161,12 +163,14 @@ _TURNS = 5
 class _Answer:
     """What is sent to a client.
 
-    If it `replaces` answers, a problem is sent instead of an answer of 500 for an error that has one.
+    Of an application that makes answers of errors by itself, a problem is sent instead of an answer of 500
+    for an error that has one.
     """
 
-    def __init__(self, send: Send, *, replaces: bool) -> None:
+    def __init__(self, send: Send, scope: MutableMapping[str, Any]) -> None:
         self._send = send
-        self._replaces = replaces
+        self._scope = scope
+        self._app = scope.get("app")
         self.replaced: tuple[Problem, BaseException] | None = None
         self.block: Block | None = None
         self.has_begun = False
@@ -176,7 +180,7 @@ class _Answer:
         """Send a part of the answer of the application."""
         if message["type"] == "http.response.start":
             self.has_begun = True
-            error = sys.exception() if self._replaces and message["status"] == _FAILED else None
+            error = sys.exception() if message["status"] == _FAILED and self._is_by_itself() else None
             if error is not None and (found := problem(error)) is not None:
                 self.replaced = found, error
                 await self.problem(found)
@@ -187,6 +191,10 @@ class _Answer:
                 self.block.lift()  # the background tasks of a request have none
         if self.replaced is None:
             await self._send(message)
+
+    def _is_by_itself(self) -> bool:
+        """Whether the application makes answers of errors: Litestar, or one inside of that of Starlette."""
+        return "litestar_app" in self._scope or self._scope.get("app") is not self._app
 
     async def problem(self, found: Problem) -> None:
         """Answer with a problem."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from http.client import HTTPException
 from math import inf, nan
@@ -192,7 +193,7 @@ def top(  # noqa: PLR0913
     get = _get if fetch is None else fetch
     before, then = _figures(get, url), time.monotonic()
     console = console or Console()
-    with Live(table([], url, console.width), console=console, auto_refresh=False) as live:
+    with _ended(console), Live(table([], url, console.width), console=console, auto_refresh=False) as live:
         for _ in _counted(looks):
             sleep(every_s)
             try:
@@ -203,6 +204,16 @@ def top(  # noqa: PLR0913
             found = rows(before, now, max(at - then, 1e-6))
             live.update(table(found, url, console.width) if found else f"{escape(url)} {_NONE}", refresh=True)
             before, then = now, at
+
+
+@contextmanager
+def _ended(console: Console) -> Iterator[None]:
+    """End the last line, as `Live` does in a terminal only."""
+    try:
+        yield
+    finally:
+        if not console.is_terminal:
+            console.line()
 
 
 def _counted(looks: int | None) -> Iterator[Any]:

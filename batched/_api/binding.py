@@ -87,7 +87,10 @@ class Binding(Generic[DriverT]):
             reference = weakref.ref(key, partial(self._made.pop, id(key)))
         except TypeError:
             base = next((base for base in _WITHOUT_WEAK_REFERENCES if isinstance(key, base)), None)
-            needs = "its __slots__ must include '__weakref__' (of a dataclass: weakref_slot=True)"
+            needs = (
+                "its __slots__ must include '__weakref__' (of a dataclass: weakref_slot=True; of a "
+                "msgspec.Struct: weakref=True)"
+            )
             if base is not None:
                 needs = (
                     f"it cannot be a subclass of {base.__name__}: keep the {base.__name__} in an attribute"

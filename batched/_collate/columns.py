@@ -149,7 +149,7 @@ class ColumnCollator:
     def _described(self, key: tuple[Any, ...], columns: list[Any]) -> list[str]:
         positions = [*self._positions[: key[0]], *(f"*{at}" for at in range(len(self._positions), key[0]))]
         return [
-            f"{name}: {f'{len(column)} items' if isinstance(column, list) else 'one item'}"
+            f"{name}: {f'a list of {len(column)}' if isinstance(column, list) else 'one item'}"
             for name, column in zip([*positions, *key[1:]], columns, strict=True)
         ]
 

@@ -137,6 +137,10 @@ def found(text: str) -> Any:
     module, colon, path = text.partition(":")
     if not colon or not module or not path:
         raise UsageError(f"a function is MODULE:FUNCTION, such as app.model:embed, got {text!r}")
+    if module.startswith(".") or module.endswith(".py") or os.sep in module:
+        raise UsageError(
+            f"a module has the name of its import, such as app.model for app/model.py, got {text!r}"
+        )
     try:
         value: Any = importlib.import_module(module)
     except ModuleNotFoundError as error:

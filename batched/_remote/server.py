@@ -65,8 +65,8 @@ class Server:
         self._listener: socket.socket | None = None
         if self.address.kind == "tcp" and not token:
             raise ValueError(
-                f"{self.address} can be reached by all users of this machine: give a token, or use a unix "
-                f"socket"
+                f"{self.address} can be reached by all users of this machine: give a token, as token_file or "
+                f"--token-file does, or use a unix socket"
             )
 
     async def run(self, stop: asyncio.Event, when_ready: Callable[[], object] | None = None) -> None:

@@ -347,4 +347,6 @@ def _check_socket(address: Address, token: str | None) -> None:
     with listen(address, 0o600) as found:
         is_local = found.family == getattr(socket, "AF_UNIX", None)
     if not is_local and not token:
-        raise ValueError(f"{address} is a socket of tcp, which all users can reach: give a token")
+        raise ValueError(
+            f"{address} is a socket of tcp, which all users can reach: give a token (--token-file)"
+        )

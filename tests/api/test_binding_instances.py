@@ -112,6 +112,20 @@ def test_an_instance_that_cannot_be_referred_to_weakly_is_refused(kind: Any) -> 
         kind().run(1)
 
 
+def test_a_struct_of_msgspec_needs_what_the_error_says() -> None:
+    """It has no `__slots__` of its own that could be written."""
+    msgspec = pytest.importorskip("msgspec", exc_type=ImportError)
+
+    @batched.dynamically
+    def run(self: Any, items: list[int]) -> list[int]:
+        return items
+
+    with pytest.raises(TypeError, match=r"Plain .*of a msgspec\.Struct: weakref=True"):
+        msgspec.defstruct("Plain", [], namespace={"run": run})().run(1)
+    weak = msgspec.defstruct("Weak", [], namespace={"run": run}, weakref=True)()
+    assert weak.run([1, 2]) == [1, 2]
+
+
 class Pair(NamedTuple):
     one: int
     other: int

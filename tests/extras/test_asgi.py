@@ -170,6 +170,60 @@ def test_the_answer_of_litestar_for_such_an_error_is_replaced(
     )
 
 
+@pytest.mark.parametrize("name", ["app", "litestar_app"])
+def test_the_answer_of_an_application_inside_is_replaced_too(
+    name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As that of Starlette, which notes itself in the scope, answers an error, and raises it once more."""
+    error = batched.OverloadError("late")
+    inner = answering_errors(error, 500)
+
+    async def mounted(scope: Any, receive: Any, send: Any) -> None:
+        scope[name] = mounted
+        await inner(scope, receive, send)
+        raise error
+
+    client = Client()
+    client.scope |= {"path": "/embed", "app": "the outer one"}
+    ask(Batching(mounted), client)
+    assert client.status == client.body["status"] == 503
+    assert [record.getMessage() for record in caplog.records] == ["/embed was answered with 503: late"]
+
+
+@pytest.mark.libraries
+@pytest.mark.parametrize("place", ["in it", "around it", "in one that it is mounted in"])
+@pytest.mark.parametrize("debug", [False, True])
+def test_starlette_answers_such_an_error_wherever_the_middleware_is(place: str, debug: bool) -> None:
+    """Though an application answers what leaves its own middleware, before any other sees it."""
+    from starlette.applications import Starlette
+    from starlette.routing import Mount, Route
+
+    async def handler(request: Any) -> None:
+        raise {"late": TimeoutError, "other": KeyError}[request.path_params["kind"]]
+
+    app: Any = Starlette(routes=[Route("/{kind}", handler)], debug=debug)
+    if place == "in it":
+        app.add_middleware(Batching)
+    elif place == "around it":
+        app = Batching(app)
+    else:
+        app = Starlette(routes=[Mount("/there", app)])
+        app.add_middleware(Batching)
+
+    def client(kind: str) -> Client:
+        path = f"/there/{kind}" if "mounted" in place else f"/{kind}"
+        found = Client({"host": "localhost"})
+        found.scope |= {"method": "GET", "path": path, "raw_path": path.encode(), "query_string": b""}
+        found.scope |= {"root_path": "", "scheme": "http", "http_version": "1.1", "server": ("localhost", 80)}
+        return found
+
+    late, other = client("late"), client("other")
+    assert ask(app, late).status == late.body["status"] == 504
+    with pytest.raises(KeyError):
+        ask(app, other)
+    assert other.status == 500
+
+
 def test_quart_gets_a_handler_for_each_such_error() -> None:
     """As it makes answers of errors before any middleware sees them. What the application has is kept."""
 

@@ -43,7 +43,7 @@ def test_rows_are_what_has_happened_since_the_last_look() -> None:
 
 
 def test_it_is_shown_again_and_again_also_after_a_failure() -> None:
-    """The service may restart meanwhile."""
+    """The service may restart meanwhile. A file or a pipe gets whole lines."""
     registry = CollectorRegistry()
     Collector(registry=registry)
     fn = batched.dynamically(list, timeout_ms=0, name="top-shown")
@@ -58,6 +58,7 @@ def test_it_is_shown_again_and_again_also_after_a_failure() -> None:
     out = io.StringIO()
     top("URL", looks=2, console=Console(file=out, width=160), fetch=fetch, sleep=lambda _: None)
     assert "top-shown" in out.getvalue()
+    assert out.getvalue().endswith("\n")
     fn.shutdown()
 
 

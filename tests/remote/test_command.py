@@ -72,6 +72,10 @@ MISTAKES = [
     (["model_of_test"], "MODULE:FUNCTION"),
     (["model_of_test:"], "MODULE:FUNCTION"),
     (["no_such_module:f"], "no module no_such_module"),
+    (["./model_of_test:double"], "app.model"),
+    ([".model_of_test:double"], "app.model"),
+    (["model_of_test.py:double"], "app.model"),
+    (["inner/model_of_test:double"], "app.model"),
     (["model_of_test.inner:f"], "no module model_of_test.inner"),
     (["model_of_test:nothing"], "model_of_test has no nothing"),
     (["model_of_test:triple.nothing"], "model_of_test.triple has no nothing"),
@@ -80,7 +84,7 @@ MISTAKES = [
     ([DOUBLE, DOUBLE], "other=model_of_test:double"),
     (["not a name=" + DOUBLE], "not a name"),
     (["_hidden=" + DOUBLE], "_hidden"),
-    ([DOUBLE], "give a token"),
+    ([DOUBLE], "--token-file"),
     ([DOUBLE, "--http", "9100", "--token-file", "token"], "HOST:PORT"),
     ([DOUBLE, "--drain-s", "-1"], "drain_s"),
     ([DOUBLE, "--drain-s", "nan"], "drain_s"),
@@ -357,7 +361,7 @@ def told_at(found: Path) -> socket.socket:
     [
         ("fd:4", "AF_UNIX", True, "fd:3 to fd:3"),
         ("fd:3", "AF_UNIX", False, "does not listen"),
-        ("fd:3", "AF_INET", True, "give a token"),
+        ("fd:3", "AF_INET", True, "give a token (--token-file)"),
     ],
 )
 def test_a_socket_that_cannot_be_served_is_refused(

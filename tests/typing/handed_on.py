@@ -34,6 +34,25 @@ class Embedder(Protocol):
     def __call__(self, text: str, /) -> int: ...
 
 
+class Embedding(Protocol):
+    def embed(self, text: str, /) -> int: ...
+
+
+class Model:
+    @batched.dynamically
+    def embed(self, texts: list[str]) -> list[int]:
+        return [len(text) for text in texts]
+
+
+class Made:
+    def __init__(self) -> None:
+        self.embed = batched.dynamically(self._embed)
+
+    def _embed(self, texts: list[str]) -> list[int]:
+        return [len(text) for text in texts]
+
+
+def of_model(model: Embedding) -> None: ...
 def of_one(function: Callable[[str], int], embedder: Embedder) -> None: ...
 def of_many(function: Callable[[list[str]], list[int]]) -> None: ...
 def of_two(function: Callable[[str, int], float]) -> None: ...
@@ -50,6 +69,12 @@ def parameters() -> None:
     of_one(embed.options(deadline_ms=5), embed)
     of_two(embed)  # type: ignore[arg-type]
     of_one(weigh, fetch)  # type: ignore[arg-type]
+
+
+def protocols() -> None:
+    of_one(Model().embed, Model().embed)
+    of_model(Made())
+    of_model(Model())  # pyright: ignore[reportArgumentType]  it does not bind with `__get__`, as `docs/faq.md` says
 
 
 def threads(executor: Executor, texts: list[str]) -> None:

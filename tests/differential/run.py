@@ -272,8 +272,8 @@ class Run:
         """Have classes keep nothing: where its threads are free, Python 3.13 keeps all classes for ever."""
         for cls in {model if isinstance(model, type) else type(model) for model in self._models}:
             if "embed" in vars(cls):
-                if self.plan.binding == "classmethod" and self.plan.drive == "thread":
-                    cls.embed.shutdown()  # it belongs to the class
+                if self.plan.binding == "classmethod":
+                    asyncio.run(cls.embed.aclose())  # its threads end with the class
                 del cls.embed
         self._models[:] = [model for model in self._models if not isinstance(model, type)]
         gc.collect()

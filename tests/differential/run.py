@@ -25,6 +25,7 @@ from tests.differential.plan import Plan, changes, draw, number_of
 from tests.differential.surroundings import Behind, functions, kept_by, new_loop, watched
 from tests.differential.tasks import Task
 from tests.differential.work import Item, Work
+from tests.kit.gate import IS_FREE_THREADED
 from tests.kit.kept import driver_of
 
 LIMIT_S = 30.0
@@ -267,11 +268,23 @@ class Run:
                 return
             time.sleep(0.001)
 
+    def _empty_classes(self) -> None:
+        """Have classes keep nothing: where its threads are free, Python 3.13 keeps all classes for ever."""
+        for cls in {model if isinstance(model, type) else type(model) for model in self._models}:
+            if "embed" in vars(cls):
+                if self.plan.binding == "classmethod":
+                    asyncio.run(cls.embed.aclose())  # its threads end with the class
+                del cls.embed
+        self._models[:] = [model for model in self._models if not isinstance(model, type)]
+        gc.collect()
+
     def _check_nothing_left(self) -> None:
         if self.plan.ending != "drop":
             for fn in self._fns:
                 self._check_closed(fn())
         else:
+            if IS_FREE_THREADED:
+                self._empty_classes()
             models = [weakref.ref(model) for model in self._models]
             self._models.clear()
             self._fns.clear()

@@ -198,7 +198,8 @@ def _with_tensors(torch: Any) -> Any:
     """Return `copyreg.dispatch_table`, and a way to pickle tensors."""
 
     def reduced(tensor: Any) -> Any:
-        if tensor.device.type == "meta" or tensor.layout is not torch.strided or tensor.is_quantized:
+        is_strided = tensor.layout is torch.strided and not tensor.is_nested and not tensor.is_quantized
+        if tensor.device.type == "meta" or not is_strided:
             return tensor.__reduce_ex__(5)
         # From a GPU to the CPU: the other process need not have one, and would take half a GiB of it.
         plain = tensor.detach().resolve_conj().resolve_neg().cpu()

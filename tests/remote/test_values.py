@@ -6,6 +6,7 @@ import asyncio
 import gc
 import sys
 import threading
+import warnings
 from collections.abc import Iterator
 from concurrent.futures import CancelledError
 from dataclasses import dataclass
@@ -122,7 +123,7 @@ def test_tensors_of_all_kinds() -> None:
 
 @needs_torch
 def test_tensors_of_all_layouts() -> None:
-    """Views, transposed, expanded, conjugated, sparse, with gradients, and of subclasses."""
+    """Views, transposed, expanded, conjugated, sparse, nested, with gradients, and of subclasses."""
     base = torch.arange(60_000.0).reshape(300, 200)
     for kind in (torch.float32, torch.bfloat16):
         of_kind = base.to(kind)
@@ -133,6 +134,9 @@ def test_tensors_of_all_layouts() -> None:
     assert torch.equal(there_and_back(conjugated), conjugated.resolve_conj())
     sparse = base.to_sparse()
     assert torch.equal(there_and_back(sparse).to_dense(), base)
+    with warnings.catch_warnings(action="ignore"):  # they may change
+        nested = torch.nested.nested_tensor([base[0, :2], base[1]])
+    assert [row.tolist() for row in there_and_back(nested).unbind()] == [[0.0, 1.0], base[1].tolist()]
     leaf = torch.ones(LARGE, requires_grad=True)
     assert there_and_back(leaf).requires_grad
     assert not there_and_back(leaf.detach()).requires_grad

@@ -103,6 +103,10 @@ class NumpyArrays:
         """Write `block` to these places of `array`."""
         array[places] = block
 
+    def in_class(self, array: Array, kind: type) -> Array:
+        """Return a new array as one of a subclass."""
+        return array.view(kind)
+
     def copy(self, array: Array) -> Array:
         """Return a copy that owns its memory."""
         return array.copy()
@@ -215,6 +219,9 @@ class TorchArrays:
     def write(self, array: Array, places: tuple[slice, ...], block: Array) -> None:
         with self._as_plain():
             array[places] = block
+
+    def in_class(self, array: Array, kind: type) -> Array:
+        return array.as_subclass(kind)
 
     def copy(self, array: Array) -> Array:
         with self.writing(array):

@@ -145,11 +145,12 @@ class Pickles:
             buffers.append(memory)
             return False
 
-        if "torch" not in sys.modules:
+        table = _dispatch_table()
+        if table is None:
             return pickle.dumps(value, 5, buffer_callback=is_small), buffers
         file = io.BytesIO()
         pickler = pickle.Pickler(file, 5, buffer_callback=is_small)
-        pickler.dispatch_table = _dispatch_table()
+        pickler.dispatch_table = table
         pickler.dump(value)
         return file.getvalue(), buffers
 
@@ -187,9 +188,14 @@ def is_plain(codec: Codec, value: Any) -> bool:
 
 
 def _dispatch_table() -> Any:
-    """Return how to pickle objects of classes with another way than their own: tensors."""
+    """Return how to pickle objects of classes with another way than their own: tensors.
+
+    None while torch is not imported, or not to its end, as another thread imports it: then there are none.
+    """
     if not _tables:
-        torch = sys.modules["torch"]
+        torch = sys.modules.get("torch")
+        if not isinstance(getattr(torch, "Tensor", None), type):
+            return None
         _tables.append(_with_tensors(torch))
     return _tables[0]
 

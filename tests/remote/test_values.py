@@ -11,12 +11,14 @@ from collections.abc import Iterator
 from concurrent.futures import CancelledError
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
 
 import batched
+from batched._remote import values
 from batched._remote.values import Pickles
 from tests.kit.gate import PATIENCE_S, Gate
 from tests.kit.optional import needs_torch, torch
@@ -105,6 +107,19 @@ def test_a_large_array_is_beside_its_pickle() -> None:
     payload, buffers = Pickles().dump({"x": np.zeros(LARGE), "y": np.zeros(3)})
     assert [len(each) for each in buffers] == [8 * LARGE]
     assert len(payload) < 1000
+
+
+@pytest.mark.parametrize("torch_", [ModuleType("torch"), None], ids=["in the middle", "refused"])
+def test_values_are_sent_while_another_thread_imports_torch(
+    monkeypatch: pytest.MonkeyPatch, torch_: Any
+) -> None:
+    """Until the import is at its end there are no tensors; it may also be refused, by a None."""
+    tables: list[Any] = []
+    monkeypatch.setattr(values, "_tables", tables)
+    monkeypatch.setitem(sys.modules, "torch", torch_)
+    found = there_and_back({"x": np.zeros(LARGE), "y": "text"})
+    assert (len(found["x"]), found["y"]) == (LARGE, "text")
+    assert not tables
 
 
 @needs_torch

@@ -25,6 +25,7 @@ class NumpyArrays:
 
     def __init__(self, numpy: Any) -> None:
         self._numpy = numpy
+        self._plain = frozenset({numpy.ndarray})
         # Arrays of this very type are never `unfit`. Not to ask for them saves a tenth of reading a call.
         self.always_fit: type | None = numpy.ndarray
         self._masked = numpy.ma.MaskedArray
@@ -72,6 +73,9 @@ class NumpyArrays:
 
     def concatenate(self, parts: Sequence[Array]) -> Array:
         """Return a new array of the rows of all `parts`."""
+        if not self._plain.issuperset(map(type, parts)):
+            # A class of arrays may join in a way of its own, such as one that refuses arrays without a unit.
+            parts = [part.view(self._numpy.ndarray) for part in parts]
         # Into a buffer: numpy's own choice would turn foreign byte orders into the machine's.
         rows = sum(map(len, parts))
         whole = self._numpy.empty((rows, *parts[0].shape[1:]), parts[0].dtype)
@@ -94,6 +98,14 @@ class NumpyArrays:
             start = at + longest - length if left else at
             joined[start : start + length] = row
         return array
+
+    def write(self, array: Array, places: tuple[slice, ...], block: Array) -> None:
+        """Write `block` to these places of `array`."""
+        array[places] = block
+
+    def in_class(self, array: Array, kind: type) -> Array:
+        """Return a new array as one of a subclass."""
+        return array.view(kind)
 
     def copy(self, array: Array) -> Array:
         """Return a copy that owns its memory."""
@@ -142,7 +154,7 @@ class NumpyArrays:
         return array.astype(self._numpy.result_type(array.dtype, other.dtype), copy=False)
 
     def writing(self, array: Array) -> AbstractContextManager[Any]:  # noqa: ARG002  torch needs it
-        """Return the context for copying `array` and writing to the copy, as torch's inference mode."""
+        """Return the context in which a copy of `array` is what `array` is, as torch's inference mode."""
         return _NO_CONTEXT
 
 
@@ -153,6 +165,9 @@ class TorchArrays:
         self._torch = torch
         self.always_fit: type | None = None
         self._rows: Any = getattr(torch, "unbind_copy", None)  # older ones have none
+        # Joined in this context, tensors of a subclass are plain ones. The subclass would make its own of all
+        # rows, those of other callers too, or fail them.
+        self._as_plain: Any = torch._C.DisableTorchFunctionSubclass  # noqa: SLF001  it has no other name
         self.kind: Callable[[Array], Hashable] = attrgetter("dtype", "device", "requires_grad")
 
     def unfit(self, array: Array) -> str:
@@ -180,7 +195,8 @@ class TorchArrays:
         return self._torch.full(shape, fill, dtype=like.dtype, device=like.device)
 
     def concatenate(self, parts: Sequence[Array]) -> Array:
-        return self._torch.cat(tuple(parts))
+        with self._as_plain():
+            return self._torch.cat(tuple(parts))
 
     def padded(
         self,
@@ -196,8 +212,16 @@ class TorchArrays:
         missing = [longest - length for length in lengths]
         padding = self.full((1, sum(missing), *trailing), fill, rows[0]).split(missing, 1)
         pairs = zip(padding, rows, strict=True) if left else zip(rows, padding, strict=True)
-        joined = self._torch.cat([part for pair in pairs for part in pair], 1)
+        with self._as_plain():
+            joined = self._torch.cat([part for pair in pairs for part in pair], 1)
         return joined.reshape((len(rows), longest, *trailing))
+
+    def write(self, array: Array, places: tuple[slice, ...], block: Array) -> None:
+        with self._as_plain():
+            array[places] = block
+
+    def in_class(self, array: Array, kind: type) -> Array:
+        return array.as_subclass(kind)
 
     def copy(self, array: Array) -> Array:
         with self.writing(array):
@@ -253,7 +277,11 @@ class TorchArrays:
         return array.to(self._torch.promote_types(array.dtype, other.dtype))
 
     def writing(self, array: Array) -> AbstractContextManager[Any]:
-        return self._torch.inference_mode() if array.is_inference() else _NO_CONTEXT
+        is_inference = array.is_inference()
+        # Not in the mode of a caller: under `no_grad`, the copy of a tensor that needs a gradient has none.
+        return (
+            self._torch.inference_mode(is_inference) if is_inference or array.requires_grad else _NO_CONTEXT
+        )
 
 
 Library: TypeAlias = NumpyArrays | TorchArrays

@@ -42,6 +42,8 @@ class _Merged:
     shape: Shape
     arrays: list[Any]
     """The rows of each leaf."""
+    kinds: list[Any]
+    """The type of the first rows of each leaf: arrays of a subclass are joined as plain ones."""
     like: list[list[_Axes]]
     """For each leaf and each axis of its rows, the axes of features that were as long in all batches."""
 
@@ -60,7 +62,8 @@ class Merger:
         outputs = part.outputs
         if call.results is None:
             leaves = len(outputs.leaves)
-            call.results = _Merged(outputs.shape, [None] * leaves, [[] for _ in range(leaves)])
+            kinds = [None if isinstance(rows, list) else type(rows) for rows in part.arrays]
+            call.results = _Merged(outputs.shape, [None] * leaves, kinds, [[] for _ in range(leaves)])
         merged: _Merged = call.results
         if merged.shape != outputs.shape:
             raise BatchError(
@@ -84,7 +87,8 @@ class Merger:
                     whole[start : start + len(rows)] = rows
             merged.arrays[index] = whole
         if call.missing == stop - start:  # this is the last part
-            call.results = rebuild(merged.shape, iter(merged.arrays))
+            arrays = map(_in_class, outputs.libraries, merged.arrays, merged.kinds)
+            call.results = rebuild(merged.shape, arrays)
 
     def _alike(
         self, merged: _Merged, index: int, rows: Array, call: Call, outputs: Outputs
@@ -150,6 +154,11 @@ class Merger:
         whole = library.full((*rows.shape[:axis], size, *rows.shape[axis + 1 :]), None, rows)
         whole[(*before, real_part(length, size, self._left))] = rows
         return whole
+
+
+def _in_class(library: Library, array: Any, kind: Any) -> Any:
+    """Return an array in the class of its parts, which it would have after one batch."""
+    return array if kind is None or type(array) is kind else library.in_class(array, kind)
 
 
 def _axes_as_long(rows: Array, padded: list[tuple[int, ...]]) -> list[_Axes]:

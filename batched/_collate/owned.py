@@ -20,6 +20,7 @@ from batched._collate.plain import PLAIN, are_plain
 Copier: TypeAlias = Callable[[Any], Any]
 """Returns a row as it may be handed out: itself, or a copy."""
 
+_LIBRARIES = frozenset({"numpy", "torch"})  # modules of their own types of arrays
 _DEEPEST = 3  # containers and models, one in the other
 
 
@@ -48,7 +49,8 @@ class _Rows:
     def each(self, rows: Sequence[Any], depth: int) -> Sequence[Any]:
         """Return `rows` as they may be handed out; `depth` containers may lie in each other."""
         kinds = set(map(type, rows))
-        if len(kinds) == 1 and (library := LIBRARIES.get(next(iter(kinds)))) is not None:
+        kind = next(iter(kinds)) if len(kinds) == 1 else None
+        if (library := LIBRARIES.get(kind)) is not None and _is_of_library(kind):  # type: ignore[arg-type]
             mine = [self._own(library, row) for row in rows] if self._is_lone else library.own(rows)
             kept = [row for row, own in zip(rows, mine, strict=True) if row is own]
             memories = set(map(library.memory, kept))
@@ -69,7 +71,8 @@ class _Rows:
         library = library_of_type(kind)
         if library is not None:
             is_view = library.may_be_view if self._is_lone else library.is_view
-            return self._of_arrays(is_view, library.copy, library.memory)
+            copier = self._of_arrays(is_view, library.copy, library.memory)
+            return copier if _is_of_library(kind) else _if_it_can(copier)
         of_parts = self._of_parts(kind) if depth else None
         if of_parts is not None:
             return lambda row: of_parts(row, depth - 1)
@@ -169,6 +172,23 @@ def is_like_an_array(kind: type) -> bool:
     """Whether `kind` is one of rows with fields, or of arrays on a GPU, that no library here is of."""
     others = type_named("numpy", "void"), type_named("cupy", "ndarray")
     return any(other is not None and issubclass(kind, other) for other in others)
+
+
+def _is_of_library(kind: type) -> bool:
+    """Whether a type of arrays is one of numpy or of torch itself, not a subclass with code of its own."""
+    return kind.__module__ in _LIBRARIES
+
+
+def _if_it_can(copier: Copier) -> Copier:
+    """Return what copies a row, or returns it as it is if its class fails: other rows are not to blame."""
+
+    def own(row: Any) -> Any:
+        try:
+            return copier(row)
+        except Exception:  # noqa: BLE001  of the row's class
+            return row
+
+    return own
 
 
 def _has_base(row: Any) -> bool:

@@ -65,7 +65,7 @@ class Padder:
             places = [
                 real_part(own, padded, self._left) for own, padded in zip(block.shape[1:], shape, strict=True)
             ]
-            array[(slice(start, stop), *places)] = block
+            library.write(array, (slice(start, stop), *places), block)
             real += prod(block.shape)
             start = stop
         return array, real

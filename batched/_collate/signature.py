@@ -196,7 +196,8 @@ class Signatures:
             )
         shapes = {tuple(row.shape) for row in rows}
         if len(shapes) == 1:
-            block = library.concatenate([row[None] for row in rows])
+            with library.writing(rows[0]):
+                block = library.concatenate([row[None] for row in rows])
             (shape,) = shapes
             if not shape:
                 return library, block, None, None

@@ -100,10 +100,10 @@ class Msgpack:
         if kind is tuple or kind is Row:
             inside = [self._told(each, buffers) for each in value]
             return self._marked(_TUPLE if kind is tuple else _ROW, inside)
-        numpy: Any = sys.modules.get("numpy")
-        if numpy is not None and kind is numpy.ndarray:
+        numpy: Any = sys.modules.get("numpy")  # another thread may be importing it
+        if kind is getattr(numpy, "ndarray", None):
             return self._marked(_ARRAY, _array(numpy, value, buffers))
-        if numpy is not None and isinstance(value, numpy.generic):
+        if isinstance(value, getattr(numpy, "generic", ())):
             return self._marked(_SCALAR, _array(numpy, numpy.asarray(value), buffers))
         if _RECORDS.get(kind.__name__) is kind:
             told = {each.name: self._told(getattr(value, each.name), buffers) for each in fields(value)}

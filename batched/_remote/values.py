@@ -145,11 +145,12 @@ class Pickles:
             buffers.append(memory)
             return False
 
-        if "torch" not in sys.modules:
+        table = _dispatch_table()
+        if table is None:
             return pickle.dumps(value, 5, buffer_callback=is_small), buffers
         file = io.BytesIO()
         pickler = pickle.Pickler(file, 5, buffer_callback=is_small)
-        pickler.dispatch_table = _dispatch_table()
+        pickler.dispatch_table = table
         pickler.dump(value)
         return file.getvalue(), buffers
 
@@ -187,9 +188,14 @@ def is_plain(codec: Codec, value: Any) -> bool:
 
 
 def _dispatch_table() -> Any:
-    """Return how to pickle objects of classes with another way than their own: tensors."""
+    """Return how to pickle objects of classes with another way than their own: tensors.
+
+    None while torch is not imported, or not to its end, as another thread imports it: then there are none.
+    """
     if not _tables:
-        torch = sys.modules["torch"]
+        torch = sys.modules.get("torch")
+        if not isinstance(getattr(torch, "Tensor", None), type):
+            return None
         _tables.append(_with_tensors(torch))
     return _tables[0]
 
@@ -198,7 +204,8 @@ def _with_tensors(torch: Any) -> Any:
     """Return `copyreg.dispatch_table`, and a way to pickle tensors."""
 
     def reduced(tensor: Any) -> Any:
-        if tensor.device.type == "meta" or tensor.layout is not torch.strided or tensor.is_quantized:
+        is_strided = tensor.layout is torch.strided and not tensor.is_nested and not tensor.is_quantized
+        if tensor.device.type == "meta" or not is_strided:
             return tensor.__reduce_ex__(5)
         # From a GPU to the CPU: the other process need not have one, and would take half a GiB of it.
         plain = tensor.detach().resolve_conj().resolve_neg().cpu()

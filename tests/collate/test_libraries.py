@@ -17,7 +17,7 @@ import pytest
 from batched import inference
 from tests.kit.company import company, is_numpy, is_torch, itself, same
 from tests.kit.flavours import Flavour
-from tests.kit.optional import needs_torch, torch
+from tests.kit.optional import HAS_TORCH, needs_torch, torch
 
 ROOT = Path(__file__).parents[2]
 
@@ -173,6 +173,55 @@ def test_a_subclass_is_its_plain_array_alone_and_in_company(tmp_path: Path, comp
         ) as there:
             answers = there.answers(*[{"x": odd}] * (2 if company_ else 1))
             assert all(answer.all() for answer in answers)
+
+
+class WithUnit(np.ndarray):
+    """Refuses what numpy's functions would do to it, as arrays with units do to those without."""
+
+    def __array_function__(self, function: Any, *_: Any, **__: Any) -> Any:  # type: ignore[override]
+        raise TypeError(f"{function.__name__}: no unit")
+
+
+class Marked(torch.Tensor if HAS_TORCH else object):  # type: ignore[misc]
+    """Makes its own of each tensor that it is joined to."""
+
+
+class Refusing(torch.Tensor if HAS_TORCH else object):  # type: ignore[misc]
+    """Refuses to be joined, and to be written into another tensor."""
+
+    @classmethod
+    def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if function in {torch.cat, torch.Tensor.__setitem__}:
+            raise TypeError("refused")
+        return super().__torch_function__(function, types, args, kwargs or {})
+
+
+KINDS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
+    "array with a unit": (np.ones, lambda x: x.view(WithUnit)),
+    "tensor of a subclass": (torch.ones, lambda x: x.as_subclass(Marked)),
+    "tensor that refuses": (torch.ones, lambda x: x.as_subclass(Refusing)),
+}
+
+
+@pytest.mark.parametrize("lengths", [(3,), (3, 3), (3, 2), (2, 3)])
+@pytest.mark.parametrize("rows", [1, 2])
+@pytest.mark.parametrize(("make", "made"), KINDS.values(), ids=KINDS)
+def test_a_subclass_is_plain_to_the_function_and_does_nothing_to_other_calls(
+    flavour: Flavour, make: Any, made: Any, rows: int, lengths: tuple[int, ...]
+) -> None:
+    """Its own way to join arrays is not used: it would change, or fail, the rows of its company."""
+    plain = type(make(1))
+    odd, *others = [{"x": make((rows, length))} for length in lengths]
+    with company(
+        lambda features: features["x"] * (2 if type(features["x"]) is plain else 3),
+        unpad_outputs=True,
+        isolate_errors=False,
+        flavour=flavour,
+    ) as there:
+        answers = there.answers({"x": made(odd["x"])}, *others)
+        assert len(there.batches) == 1
+    for answer, call in zip(answers, [odd, *others], strict=True):
+        assert same(answer, call["x"] * 2)
 
 
 def test_the_memory_format_of_tensors_is_kept() -> None:

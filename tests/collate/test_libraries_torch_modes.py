@@ -63,3 +63,25 @@ def test_an_input_that_needs_grad_gets_it_and_gives_it_to_no_other_call(flavour:
         graded.sum().backward()
         assert x.grad.tolist() == [[2.0] * 3] * 2
     assert not plain.requires_grad
+
+
+@pytest.mark.parametrize("mode", ["no_grad", "inference_mode"])
+def test_the_mode_of_a_caller_takes_no_gradient_from_its_input(mode: str) -> None:
+    """A call, a `submit` and a list of rows are under `no_grad` what they are without it."""
+
+    def slope(features: dict[str, Any]) -> Any:
+        x = features["x"]
+        (found,) = torch.autograd.grad((x**2).sum(), x)
+        return found
+
+    x = torch.ones(2, 3, requires_grad=True)
+    rows = [torch.ones(3, requires_grad=True), torch.ones(3)]
+    ragged = [torch.ones(3, requires_grad=True), torch.ones(2, requires_grad=True)]
+    for given in (x, rows, ragged):
+        with company(slope, unpad_outputs=True) as there:
+            with getattr(torch, mode)():
+                future = there.fn.submit(x=given)
+                there.gate.open()
+                called = there.fn(x=given)
+            for answer in (future.result(PATIENCE_S), called):
+                assert [row.tolist() for row in answer] == [[2.0] * len(row) for row in given]

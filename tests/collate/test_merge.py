@@ -11,7 +11,7 @@ import pytest
 from batched import BatchError, inference
 from tests.kit.company import company, same
 from tests.kit.flavours import Flavour
-from tests.kit.optional import torch
+from tests.kit.optional import HAS_TORCH, needs_torch, torch
 
 
 def test_rows_from_several_batches_are_joined(flavour: Flavour) -> None:
@@ -34,6 +34,38 @@ def test_dtypes_of_several_batches_are_joined_to_one_that_holds_both(
     dtypes = iter([small, large, small])
     fn = inference.dynamically(lambda f: make(len(f["x"]), dtype=next(dtypes)), batch_size=2, timeout_ms=0)
     assert same(fn(x=np.zeros(6)), make(6, dtype=large))
+
+
+RECORD = [("a", "i4"), ("b", "f8")]
+
+
+class Marked(torch.Tensor if HAS_TORCH else object):  # type: ignore[misc]
+    """A tensor of a subclass."""
+
+
+@pytest.mark.filterwarnings("ignore:the matrix subclass:PendingDeprecationWarning")
+@pytest.mark.parametrize("batch_size", [2, 8])
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda features: np.matrix(features["x"]),
+        lambda features: {"records": np.rec.array([(1, 2.0)] * len(features["x"]), dtype=RECORD)},
+        pytest.param(lambda features: torch.from_numpy(features["x"]).as_subclass(Marked), marks=needs_torch),
+        pytest.param(lambda features: torch.from_numpy(features["x"]), marks=needs_torch),
+    ],
+    ids=["matrix", "records", "subclass", "tensor"],
+)
+def test_rows_from_several_batches_have_the_class_of_one(function: Any, batch_size: int) -> None:
+    """What a subclass has, such as the fields of a record array, does not depend on the number of batches."""
+    fn = inference.dynamically(function, batch_size=batch_size, timeout_ms=0)
+    x = np.ones((5, 2))
+    answer, want = fn(x=x), function({"x": x})
+    assert type(answer) is type(want)
+    if isinstance(want, dict):
+        assert answer["records"].a.tolist() == [1] * 5
+    else:
+        assert type(answer[:1]) is type(want[:1])
+        assert answer.tolist() == want.tolist()
 
 
 @pytest.mark.parametrize("first", [True, False])

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict
 
 from tests.kit.flavours import Flavour
 from tests.kit.gate import PATIENCE_S, Gate
-from tests.kit.optional import needs_torch, torch
+from tests.kit.optional import HAS_TORCH, needs_torch, torch
 
 LENGTH = 1000
 
@@ -190,6 +190,48 @@ def test_a_result_that_cannot_be_looked_into_fails_no_other_call(flavour: Flavou
     other, found = [future.result(PATIENCE_S) for future in futures]
     assert other == "other"
     assert type(found) is kind
+
+
+class Uncopied(np.ndarray):
+    """An array that has no copies."""
+
+    def copy(self, *_: Any, **__: Any) -> Any:  # type: ignore[override]
+        raise ValueError("not copied")
+
+
+class Unasked(torch.Tensor if HAS_TORCH else object):  # type: ignore[misc]
+    """A tensor that answers nothing."""
+
+    @classmethod
+    def __torch_function__(cls, function: Any, *_: Any) -> Any:
+        raise NotImplementedError(function)
+
+
+@pytest.mark.parametrize("others", [0, 2])
+@pytest.mark.parametrize("outer", [list, tuple])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: np.ones((2, 3))[0].view(Uncopied),
+        pytest.param(lambda: torch.ones(3).as_subclass(Unasked), marks=needs_torch),
+    ],
+    ids=["array", "tensor"],
+)
+def test_an_array_of_a_class_that_fails_is_handed_out_as_it_is(
+    flavour: Flavour, make: Any, outer: Any, others: int
+) -> None:
+    """Alone, in company of its kind, and among other arrays, which are copied."""
+    buffer = np.ones((3, 2))
+    for row in (lambda x: buffer[x], lambda _: make()):
+        gate = Gate(lambda xs, row=row: outer(row(x) if x else make() for x in xs), shut=True)
+        fn = flavour.decorate(gate, batch_size=1 + others, timeout_ms=60_000, isolate_errors=False)
+        futures = [flavour.start(fn, index) for index in range(1 + others)]
+        gate.open()
+        found, *rest = [future.result(PATIENCE_S) for future in futures]
+        assert type(found) is type(make())
+        buffer[:] = 9
+        assert all(type(each) is type(found) or each.tolist() == [1, 1] for each in rest)
+        buffer[:] = 1
 
 
 @needs_torch

@@ -33,6 +33,7 @@ ASKS_FOR: dict[str, tuple[str, ...]] = {
         # A generator has no pickle, nor has what cannot be looked into.
         "test_a_batch_of_such_items_fails_as_one_and_runs_once",
         "test_a_result_that_cannot_be_looked_into_fails_no_other_call",
+        "test_an_array_of_a_class_that_fails_is_handed_out_as_it_is",
         "test_an_item_that_does_not_tell_its_class_harms_no_other_call",
         # The caller changes an item after the call: the server has a copy.
         "test_keys_that_change.py",

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -68,6 +69,13 @@ def test_plain_values_arrive_as_they_were(value: Any) -> None:
     """Of the same types too: a tuple is no list, 1 is neither True nor 1.0."""
     found = crossed(value)
     assert (found, types_in(found)) == (value, types_in(value))
+
+
+def test_records_are_sent_while_another_thread_imports_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Until the import is at its end there are no arrays, and other values are what they are."""
+    monkeypatch.setitem(sys.modules, "numpy", ModuleType("numpy"))
+    stats = batched.dynamically(lambda xs: xs).stats
+    assert crossed(stats) == stats
 
 
 def test_odd_numbers_and_views() -> None:

@@ -6,16 +6,19 @@ import asyncio
 import gc
 import sys
 import threading
+import warnings
 from collections.abc import Iterator
 from concurrent.futures import CancelledError
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
 
 import batched
+from batched._remote import values
 from batched._remote.values import Pickles
 from tests.kit.gate import PATIENCE_S, Gate
 from tests.kit.optional import needs_torch, torch
@@ -106,6 +109,19 @@ def test_a_large_array_is_beside_its_pickle() -> None:
     assert len(payload) < 1000
 
 
+@pytest.mark.parametrize("torch_", [ModuleType("torch"), None], ids=["in the middle", "refused"])
+def test_values_are_sent_while_another_thread_imports_torch(
+    monkeypatch: pytest.MonkeyPatch, torch_: Any
+) -> None:
+    """Until the import is at its end there are no tensors; it may also be refused, by a None."""
+    tables: list[Any] = []
+    monkeypatch.setattr(values, "_tables", tables)
+    monkeypatch.setitem(sys.modules, "torch", torch_)
+    found = there_and_back({"x": np.zeros(LARGE), "y": "text"})
+    assert (len(found["x"]), found["y"]) == (LARGE, "text")
+    assert not tables
+
+
 @needs_torch
 def test_tensors_of_all_kinds() -> None:
     """Those of numbers that numpy has not got, too; and each can be written to."""
@@ -122,7 +138,7 @@ def test_tensors_of_all_kinds() -> None:
 
 @needs_torch
 def test_tensors_of_all_layouts() -> None:
-    """Views, transposed, expanded, conjugated, sparse, with gradients, and of subclasses."""
+    """Views, transposed, expanded, conjugated, sparse, nested, with gradients, and of subclasses."""
     base = torch.arange(60_000.0).reshape(300, 200)
     for kind in (torch.float32, torch.bfloat16):
         of_kind = base.to(kind)
@@ -133,6 +149,9 @@ def test_tensors_of_all_layouts() -> None:
     assert torch.equal(there_and_back(conjugated), conjugated.resolve_conj())
     sparse = base.to_sparse()
     assert torch.equal(there_and_back(sparse).to_dense(), base)
+    with warnings.catch_warnings(action="ignore"):  # they may change
+        nested = torch.nested.nested_tensor([base[0, :2], base[1]])
+    assert [row.tolist() for row in there_and_back(nested).unbind()] == [[0.0, 1.0], base[1].tolist()]
     leaf = torch.ones(LARGE, requires_grad=True)
     assert there_and_back(leaf).requires_grad
     assert not there_and_back(leaf.detach()).requires_grad

@@ -16,6 +16,7 @@ from batched._collate.item_length import has_fields
 from batched._collate.libraries import LIBRARIES, Library, library_of_type, type_named
 from batched._collate.nested import attributes, with_children
 from batched._collate.plain import PLAIN, are_plain
+from batched._policy.out_of_memory import is_out_of_memory
 
 Copier: TypeAlias = Callable[[Any], Any]
 """Returns a row as it may be handed out: itself, or a copy."""
@@ -185,7 +186,9 @@ def _if_it_can(copier: Copier) -> Copier:
     def own(row: Any) -> Any:
         try:
             return copier(row)
-        except Exception:  # noqa: BLE001  of the row's class
+        except Exception as error:  # of the row's class
+            if is_out_of_memory(error):
+                raise
             return row
 
     return own

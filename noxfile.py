@@ -59,7 +59,16 @@ SHARED = [
 """Rooms of tests that run the package itself, in one process."""
 EACH_PYTHON = [f"--ignore=tests/{room}" for room in ("benchmarks", "docs")]
 """All rooms but those of pages and benchmarks, which one Python runs."""
-FEATURES = ("FitsMemory", "Isolation", "FixedSizes", "Waiting", "LearnedLengths", "WithDeadlines", "Backlog")
+FEATURES = (
+    "FitsMemory",
+    "Isolation",
+    "FixedSizes",
+    "Waiting",
+    "EvenBatches",
+    "LearnedLengths",
+    "WithDeadlines",
+    "Backlog",
+)
 PYTHONS = Path("/var/tmp/batched-pythons")  # noqa: S108  as `.ci/pythons` has it
 """Where `.ci/pythons` has the Pythons that it gets."""
 VERSION = """

@@ -23,6 +23,7 @@ from batched._core.tenants import Tenants
 from batched._features.backlog import Backlog, KnowsWorkers, SharedBacklog
 from batched._features.best_size import BestSizes
 from batched._features.deadlines import WithDeadlines
+from batched._features.even_batches import EvenBatches
 from batched._features.fixed_sizes import FixedSizes
 from batched._features.isolation import Isolation
 from batched._features.learned_lengths import LearnedLengths
@@ -144,6 +145,7 @@ def features(
         Isolation(sizes),  # before what sees the batch that runs, of which it may make less
         sizes,  # likewise; and before what may have a reason for fewer items, or more
         waiting,
+        EvenBatches(waiting),
         lengths,  # before sizes, which learn nothing where lengths explain what batches take
         WithDeadlines(deadlines, backlog),
         # After deadlines: a trial is of the size that is to be tried.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import inf
+from math import ceil, inf
 from typing import Any
 
 from batched._policy.adaptive import AdaptiveWindow
@@ -12,6 +12,10 @@ from batched._policy.length_cost import LengthCost
 from batched._policy.overlapping import OverlappingCohorts
 from batched._policy.window import ANY_NUMBER
 
+# Chosen by simulation, where the results are flat around them.
+_RETURN = 0.5  # of the callers: where so many come back soon, they stay together
+_SINGLES = 1.1  # items of a call: a list that is divided would wait for both batches
+
 
 class SeveralWindow(AdaptiveWindow):
     """Waits only in the last worker that is free.
@@ -19,6 +23,10 @@ class SeveralWindow(AdaptiveWindow):
     While another one is free, a batch that starts early costs nothing: the calls after it find that worker.
     Once all others are busy, callers that come too late for this batch wait for a whole one, as with a single
     worker.
+
+    Callers that come back stay together from batch to batch. The `n` of one batch get
+    `n / (fixed + each * n)` answers a second, which grows less and less with `n`, so that batches of like
+    sizes answer most. The last free worker leaves to the next one what is more than its share.
     """
 
     def __init__(
@@ -57,6 +65,16 @@ class SeveralWindow(AdaptiveWindow):
             self.awaited = ANY_NUMBER
             return min(even, max(oldest, self._free_since(), self.free_at) + self._longest_s())
         return due
+
+    def share(self, items: int) -> int | None:
+        """Return how many of `items` that wait the next batch has at most; None: as many as it may."""
+        running = self.running
+        if self.is_suspended or len(running) != self.workers - 1:
+            return None
+        if self._overlapping.returning < _RETURN or self._items_per_call > _SINGLES:
+            return None
+        known: int = items + sum([batch.size for batch in running])
+        return ceil(known / self.workers)
 
     def _evenly(self, items: int, now: float) -> float:
         """Return when to start so that batches start at even distances; if that is past, at once.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -114,13 +115,48 @@ def test_independent_calls_are_not_delayed(load: float, workers: int) -> None:
     assert mean(ADAPTIVE, workers, scenario) < 1.03 * mean(NEVER, workers, scenario)
 
 
-@pytest.mark.parametrize(("workers", "gain"), [(2, 1.4), (4, 1.1)])
+@pytest.mark.parametrize(("workers", "gain"), [(2, 1.4), (4, 1.15)])
 @pytest.mark.parametrize("think", [0.02, 0.05])
 def test_groups_of_callers_stay_together(workers: int, gain: float, think: float) -> None:
     """One for each worker, where never waiting has one more: n + 1 over n is the most that can be gained."""
     scenario = scenarios.closed_loops(64, 32, 20 * workers, think)
     before, after = mean(NEVER, workers, scenario), mean(ADAPTIVE, workers, scenario)
     assert (before + scenario.think_s) / (after + scenario.think_s) > gain
+
+
+def sharing(**others: Any) -> SeveralWindow:
+    """Return the window of two workers, of which one runs five items, that knows that callers come back."""
+    window = of_two({ANOTHER: 0.0})
+    taught(window)
+    for name, value in others.items():
+        setattr(window, name, value)
+    return window
+
+
+def test_the_last_free_worker_leaves_to_the_next_what_is_more_than_its_share() -> None:
+    """Half of what waits and what runs; only where callers come back, one by one."""
+    assert sharing().share(15) == 10
+    assert sharing().share(16) == 11
+    assert sharing(running={}).share(15) is None
+    assert sharing(running={ANOTHER: 0.0, Batch([], 1): 0.0}).share(15) is None
+    assert sharing(is_suspended=True).share(15) is None
+    assert of_two({ANOTHER: 0.0}).share(15) is None
+
+
+def test_lists_are_not_divided_for_the_sake_of_even_batches() -> None:
+    """A list would wait for both batches."""
+    window = sharing()
+    for _ in range(3):
+        window.done(12, 3, 3, 10.0, 10.0 + FIXED_S, True)
+    assert window.share(15) is None
+
+
+@pytest.mark.parametrize("workers", [2, 4])
+def test_callers_that_come_back_are_spread_evenly(workers: int) -> None:
+    """Where items take as long as the rest of a batch: all they could get is in groups of 16."""
+    scenario = scenarios.closed_loops(16, 32, 16 * workers, 0.02)
+    least = scenario.service.seconds(16)
+    assert mean(ADAPTIVE, workers, scenario) < 1.05 * least < 0.9 * mean(NEVER, workers, scenario)
 
 
 @pytest.mark.parametrize("workers", [2, 4])

@@ -145,7 +145,7 @@ def features(
         Isolation(sizes),  # before what sees the batch that runs, of which it may make less
         sizes,  # likewise; and before what may have a reason for fewer items, or more
         waiting,
-        EvenBatches(waiting),
+        EvenBatches(waiting),  # after what knows the only sizes; before deadlines, which may want still fewer
         lengths,  # before sizes, which learn nothing where lengths explain what batches take
         WithDeadlines(deadlines, backlog),
         # After deadlines: a trial is of the size that is to be tried.

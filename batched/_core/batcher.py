@@ -98,19 +98,20 @@ class Batcher(Inbox):
         self._known_keys: KnownKeys = KnownKeys()
         self.keys_may_change: bool = False
         """Whether any call has come so far that has a key which may change."""
-        self._ending: list[Call] = []  # that are being answered with an error
+        self.ending: list[Call] = []  # that are being answered with an error
         self._is_draining = False
         self.taking_from: Queue | None = None
         """The queue of which a batch is being taken, that of one key if calls have keys."""
-        self._begin(options)
+        self.begin()
 
-    def _begin(self, options: Options) -> None:
-        """Begin with an empty queue."""
+    def begin(self) -> None:
+        """Begin with an empty queue, and with nothing learned."""
+        options = self.options
         self.queue: Any = self._new_queue(options.batch_size, options.small_batch_threshold)
         self.admission: Admission = Admission(self._name, options, self.queue.tenants, self._waits)
         self.fault: Exception | None = None
         """An error of this library, while it queued calls."""
-        self._in_hand: list[Call] = []  # these calls
+        self.in_hand: list[Call] = []  # these calls
         self._has_first = False  # whether the next batch is a part, as `plan` has found
         self._aside_ran = False  # last: then calls that are due have a turn
         self.window: Window = AtOnce(StartReason.NO_GAIN)
@@ -193,7 +194,7 @@ class Batcher(Inbox):
             try:
                 self.counters.accepted += self.queue.push_all(new)
             except Exception as fault:  # noqa: BLE001
-                self._in_hand += new
+                self.in_hand += new
                 self._met_fault(fault, new)
             self.admission.arriving = 0
             del self.arriving[: len(new)]  # last, so that Ctrl-C loses nothing
@@ -216,7 +217,7 @@ class Batcher(Inbox):
 
     def add(self, calls: list[Call]) -> None:
         """Put `calls` into the queue."""
-        in_hand = self._in_hand
+        in_hand = self.in_hand
         in_hand += calls  # first: no error in the middle loses them
         for queued in self._queued:
             queued(calls)
@@ -287,19 +288,19 @@ class Batcher(Inbox):
         """Answer the call of `part`, which waits, with `QueueFullError`: another tenant has its room."""
         call = part.whole
         if call.unstarted:  # else another part of it was refused before
-            self._ending.append(call)
+            self.ending.append(call)
             call.left = "rejected"
             call.error = self.admission.refused(call.unstarted, self.queue.items)
             self.drop(call)
             self.answer([call])
-            self._ending.clear()
+            self.ending.clear()
 
     def admit_waiting(self) -> None:
         """Queue the calls that wait for room, as far as there is room."""
         while (found := self.admission.next(self.queue.items)) is not None:
             call, parts = found
             self.effects.let_in.append(call)
-            self._in_hand += parts
+            self.in_hand += parts
             self.admission.leave(call)
             self.add(parts)
 
@@ -352,7 +353,7 @@ class Batcher(Inbox):
         if miss_call.parent is not None and miss_call.parent.is_wanted:
             self.admission.hand_over(call, miss_call)
         else:
-            self._in_hand += parts
+            self.in_hand += parts
             self.admission.leave(call)
             self.add(parts)
 
@@ -385,12 +386,12 @@ class Batcher(Inbox):
         It must be taken in. Not if all of it has started.
         """
         if call.missing and call.unstarted:
-            self._ending.append(call)
+            self.ending.append(call)
             call.left = left
             call.error = error  # first: its caller may be looking
             self.drop(call)
             self.answer([call])
-            self._ending.clear()
+            self.ending.clear()
 
     # -- the next batch -----------------------------------------------------------------------------------
 
@@ -649,7 +650,7 @@ class Batcher(Inbox):
             if len(done) == len(slices) and not batch.failed:
                 self.effects.released += done
             elif batch.failed or len(slices) > 1 or not slices[0][0].missing:  # else it is amid a list
-                self._release(batch)
+                self.release(batch)
         return bool(self.effects.answered)
 
     def fail(self, batch: Batch, error: BaseException, now: float) -> bool:
@@ -773,7 +774,7 @@ class Batcher(Inbox):
         self.counters.left(batch.slices, batch.size, started, batch.failed)
         self.finish(batch, [], now, error=error, done=done)
 
-    def _release(self, batch: Batch) -> None:
+    def release(self, batch: Batch) -> None:
         """Drop the items of calls that have failed, and release the inputs of calls that have ended."""
         if batch.failed:
             self.drop_all([call for call in batch.calls if call.waiting and not call.missing])
@@ -838,138 +839,14 @@ class Batcher(Inbox):
             self.add(outside)  # and out again, so that they count
         calls = self.waiting()
         calls += [call for part in self.first if isinstance(part, Aside) for call in part.calls]
-        self._ending += [call for call in calls if call.missing]
-        unanswered = _set_error(calls, error)
+        self.ending += [call for call in calls if call.missing]
+        unanswered = set_error(calls, error)
         for call in calls:
             self.drop(call)
         for call in unanswered:
             call.left = left
         self.answer(unanswered)
-        self._ending.clear()
-
-    # -- after a fault of this library, or a Ctrl-C -------------------------------------------------------
-
-    def give_up(self, error: BaseException, batch: Batch | None) -> None:
-        """Answer with `error`, a fault of this library, the calls of `batch`, or else all that wait.
-
-        The queue may be broken: a new one begins, and calls that were half-way into the old one are answered
-        too. Counters, and other batches that run, go on.
-        """
-        if batch is not None:
-            self._lose_batch(batch, error)
-            return
-        self.counters.cancelled += self.again
-        retried = [call for part in self.first for call in part.calls]
-        self.first.clear()
-        self.abandon(error, retried, self.options)
-
-    def abandon(self, error: BaseException, retried: list[Call], options: Options) -> None:
-        """Answer all calls that wait, and those `retried`, with `error`, and begin with a new queue.
-
-        The queue may be broken, so nothing is asked of it but which calls it has.
-        """
-        arriving = self.arriving
-        new = arriving[:]
-        del arriving[: len(new)]
-        new += self.admission.clear()
-        self.counters.accepted += sum(call.waiting for call in new)
-        taken: list[Call] = []
-        if self.taking_from is not None:
-            taken = [call for call, _, _ in self.taking_from.taking]
-            taken += self.taking_from.known_calls()
-            self.taking_from = None
-        calls = list(dict.fromkeys([*new, *self.waiting(), *self._in_hand, *self._ending, *taken, *retried]))
-        self.counters.cancelled += sum(call.waiting for call in calls)
-        unanswered = _set_error(calls, error)
-        for call in calls:
-            if call.waiting in {call.size, call.missing}:  # else a part of it may be running
-                self.effects.released.append(call)
-            call.waiting = call.missing = 0
-        self._begin(options)
-        self.answer(unanswered)
-
-    def _lose_batch(self, batch: Batch, error: BaseException) -> None:
-        """Answer the calls of `batch` with `error`, a fault of this library."""
-        self.effects.has_moved = True  # a part may have waited for its end
-        runs = self.running.pop(batch, None) is not None
-        calls = list(dict.fromkeys(batch.calls))
-        lost = [call for call in calls if call.missing]
-        if runs:  # else it has ended before the fault, and is counted
-            batch.failed = batch.failed + len(lost) if batch.begun else batch.size
-            self.counters.processed += batch.size
-            self.counters.failed += batch.failed
-        for call in calls:
-            self.lose(call, error)
-        rest = [part for call in calls for part in call.siblings if part.waiting and not part.missing]
-        try:
-            self.drop_all(rest)
-            self._release(batch)
-        except Exception as fault:  # noqa: BLE001  the queue is broken: the next look raises it
-            self.fault = fault
-
-    def lose(self, call: Call, error: BaseException) -> None:
-        """Answer what `call` is a part of, after a step was broken off: with `error` if it has no answer.
-
-        Its caller may have been told before: that does no harm.
-        """
-        if call.parent is not None:
-            self.effects.answered += call.parent.abandon(error)
-            if self.in_flight is not None:
-                self.effects.answered += [call for call in self.in_flight.landing if not call.missing]
-            call.missing = 0
-            return
-        if call.missing:
-            call.fail(error)
-        self.effects.answered.append(call)
-
-    def mend(self, error: BaseException) -> None:
-        """Put right what waits after `error`, a Ctrl-C, which has broken off a step anywhere.
-
-        Batches that run go on. What was learned is forgotten.
-        """
-        options = self.options
-        self._mend_queue(error, [*self.running, *self.first], options)
-
-    def _mend_queue(self, error: BaseException, running: list[Batch], options: Options) -> None:
-        """Begin with a new queue of the calls that wait, after `error` broke off a step in the middle.
-
-        What each call knows of itself holds; what the queue knows may not. A list of which the step was
-        taking some items, but not the first, gets `error`.
-        """
-        queues, admission = [self.queue], self.admission
-        runs = {call for batch in running for call in batch.calls}
-        taken: dict[Call, int] = {}
-        if self.taking_from is not None:
-            queues.append(self.taking_from)
-            taken = _starts(self.taking_from.taking, runs)
-            self.taking_from = None
-        new = self.arriving[:]
-        found = [*(call for queue in queues for call in queue.known_calls()), *self._in_hand, *taken, *new]
-        outside = set(admission.waiting_calls())
-        calls = sorted((call for call in dict.fromkeys(found) if call not in outside), key=_arrived)
-        uneven = {call for call in calls if any(queue.is_uneven(call) for queue in queues)}
-        ending = self._ending
-        self._ending = []
-        awaiting_room = admission.awaiting_room
-        del self.arriving[: len(new)]
-        self._begin(options)
-        for call in ending:
-            self.lose(call, error)
-        if self.in_flight is not None:
-            self.effects.answered += [call for call in self.in_flight.landing if not call.missing]
-        for call in calls:
-            start = taken.get(call)
-            if start == 0 and call.missing == call.size:
-                call.waiting = call.size
-            elif (start is not None or call in uneven) and call.missing:
-                self.lose(call, error)
-        for call in calls:
-            if not call.missing or call.left is not None:
-                call.waiting = 0
-        self.add([call for call in calls if call.waiting])
-        for call, parts in awaiting_room.items():
-            self.admission.await_room(call, parts)
-        self.admit_waiting()
+        self.ending.clear()
 
     # -- what is there ------------------------------------------------------------------------------------
 
@@ -983,7 +860,7 @@ class Batcher(Inbox):
 
     def waiting(self) -> list[Call]:
         """Return the calls of which a part waits, also for room in the queue."""
-        waiting = [*self.queue.waiting_calls(), *self.admission.waiting_calls(), *self._in_hand]
+        waiting = [*self.queue.waiting_calls(), *self.admission.waiting_calls(), *self.in_hand]
         return list(dict.fromkeys(waiting))
 
     def running_calls(self) -> list[Call]:
@@ -1043,20 +920,7 @@ def _leave(call: Call) -> None:
             _leave(each)
 
 
-def _arrived(call: Call) -> float:
-    return call.arrived
-
-
-def _starts(slices: list[Slice], runs: set[Call]) -> dict[Call, int]:
-    """Return the first place of each call in `slices`, but for calls that are in `runs`."""
-    starts: dict[Call, int] = {}
-    for call, start, _ in slices:
-        if call not in runs:
-            starts[call] = min(start, starts.get(call, start))
-    return starts
-
-
-def _set_error(calls: list[Call], error: BaseException) -> list[Call]:
+def set_error(calls: list[Call], error: BaseException) -> list[Call]:
     """Give `error` to those of `calls` that have no answer, and return them. Their callers may be looking."""
     unanswered = [call for call in calls if call.missing]
     for call in unanswered:

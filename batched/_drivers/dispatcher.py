@@ -11,6 +11,7 @@ from batched._core.batcher import Batcher
 from batched._core.call import Call, release_inputs
 from batched._core.change import Change
 from batched._core.effects import Effects, let_go
+from batched._core.mending import mend
 from batched._drivers.current_worker import cause_of
 from batched._drivers.driver import Driver
 from batched._drivers.step_lock import StepLock
@@ -114,7 +115,7 @@ class Dispatcher(ABC):
         self.lock.free()
         with self as batcher:
             if not is_known:
-                batcher.mend(error)
+                mend(batcher, error)
                 self._count_anew()
 
     def fail(self, batch: Batch, error: BaseException, now: float) -> bool:

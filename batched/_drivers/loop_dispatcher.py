@@ -14,6 +14,7 @@ from batched._clock import monotonic
 from batched._core.batch import Batch
 from batched._core.batcher import Batcher
 from batched._core.call import Call
+from batched._core.mending import give_up_all, give_up_batch
 from batched._core.options import Options
 from batched._drivers.batch_task import BatchTask
 from batched._drivers.current_batch import outer_batches
@@ -244,7 +245,7 @@ class LoopDispatcher(Dispatcher):
         try:
             with self as batcher:
                 if batch is not None:
-                    batcher.give_up(error, batch)
+                    give_up_batch(batcher, batch, error)
                 self._give_up_lost(error)
                 self._count_anew()
         except BaseException as interrupt:
@@ -273,15 +274,15 @@ class LoopDispatcher(Dispatcher):
         log(logging.ERROR, "%s: its event loop's task failed", self.name, error=error)
         batcher = self.batcher
         if batch is not None:
-            batcher.give_up(error, batch)
+            give_up_batch(batcher, batch, error)
             return
         self._give_up_lost(error)
-        batcher.give_up(error, None)
+        give_up_all(batcher, error)
 
     def _give_up_lost(self, error: BaseException) -> None:
         """Answer with `error` the calls of batches that were taken, and that no task runs. Needs the lock."""
         for lost in [known for known in self.batcher.running if known not in self.batches]:
-            self.batcher.give_up(error, lost)
+            give_up_batch(self.batcher, lost, error)
 
     # -- what is next -------------------------------------------------------------------------------------
 

@@ -19,6 +19,7 @@ from typing import Any
 from batched._clock import monotonic
 from batched._core.batch import Batch
 from batched._core.batcher import Batcher
+from batched._core.mending import give_up_all, give_up_batch
 from batched._drivers.circles import WORKERS, forget_worker
 from batched._drivers.current_batch import IN_THREAD
 from batched._drivers.current_worker import OF_THREAD
@@ -386,7 +387,7 @@ class StagedThreadDispatcher(StagesInTurn):
         with self as batcher:
             lost = self._give_up_lost(batcher, error)
             if passage is not None:
-                batcher.give_up(error, passage.batch)
+                give_up_batch(batcher, passage.batch, error)
                 lost.append(passage.batch)
             self._count_anew()
         for each in lost:
@@ -404,10 +405,10 @@ class StagedThreadDispatcher(StagesInTurn):
             self._overlap.ends()
             is_all = batch is None or batch not in batcher.running  # the fault came as it looked for more
             if batch is not None:
-                batcher.give_up(error, batch)
+                give_up_batch(batcher, batch, error)
             lost += self._give_up_lost(batcher, error)
             if is_all:
-                batcher.give_up(error, None)
+                give_up_all(batcher, error)
                 self._let_in([*self.blocked])
             self._count_anew()
         for each in lost:
@@ -419,7 +420,7 @@ class StagedThreadDispatcher(StagesInTurn):
         in_hand = [passage.batch for passage in passages if passage is not None]
         lost = [each for each in batcher.running if not any(each is other for other in in_hand)]
         for each in lost:
-            batcher.give_up(error, each)
+            give_up_batch(batcher, each, error)
         return lost
 
 

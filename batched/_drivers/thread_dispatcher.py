@@ -15,6 +15,7 @@ from batched._clock import monotonic
 from batched._core.batch import Batch
 from batched._core.call import Call
 from batched._core.change import Change
+from batched._core.mending import give_up_all, give_up_batch
 from batched._drivers.current_batch import DROP_DEPARTED, IN_THREAD, RUNNING
 from batched._drivers.current_worker import OF_THREAD, Worker
 from batched._drivers.dispatcher import Dispatcher
@@ -170,9 +171,9 @@ class ThreadDispatcher(Dispatcher):
             if len(self.workers.members) == 1:  # else some of the batches are the others'
                 lost += [each for each in batcher.running if each is not batch]
             for each in lost:
-                batcher.give_up(error, each)
+                give_up_batch(batcher, each, error)
             if is_all:
-                batcher.give_up(error, None)
+                give_up_all(batcher, error)
                 self._let_in([*self.blocked])
             self._count_anew()
         for each in lost:

@@ -15,6 +15,7 @@ from batched._core.counters import Counters
 from batched._core.effects import Effects
 from batched._core.hooks import HOOKS, Feature, Run
 from batched._core.lessons import NOTHING
+from batched._core.mending import give_up_all, give_up_batch
 from batched._core.options import Options
 from batched._core.queue import Queue
 from batched._policy.window import StartReason, Window
@@ -399,7 +400,7 @@ def test_after_a_fault_all_that_waits_is_answered_and_new_calls_run_in_a_new_que
     alone.arrive(lost)
     with pytest.raises(RuntimeError, match="broken"):
         batcher.next(1.0)
-    batcher.give_up(fault, None)
+    give_up_all(batcher, fault)
     assert (lost.error, batcher.effects.answered) == (fault, [lost])
     assert (batcher.fault, batcher.queue is old, batcher.unanswered_calls()) == (None, False, [])
     alone.arrive(call := single())
@@ -411,7 +412,7 @@ def test_the_calls_of_a_batch_that_a_fault_has_broken_off_are_answered_and_other
     alone = Alone()
     calls, fault = [single() for _ in range(6)], RuntimeError("broken")
     alone.arrive(*calls)
-    alone.batcher.give_up(fault, alone.next())
+    give_up_batch(alone.batcher, alone.next(), fault)
     assert [call.error for call in calls] == [fault] * 4 + [None] * 2
     assert (alone.batcher.running, alone.batcher.waiting()) == ({}, calls[4:])
     assert alone.counted == {"accepted": 6, "processed": 4, "failed": 4}

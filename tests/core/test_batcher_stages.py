@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from batched._core.mending import give_up_batch
 from batched._core.options import Options
 from batched._drivers.manual_clock import ManualDriver
 from tests.kit.calls import listed, single
@@ -80,7 +81,7 @@ def test_a_stage_that_a_batch_has_not_reached_has_no_time_of_it() -> None:
 def test_a_batch_that_was_given_up_is_not_counted_again() -> None:
     driver = driver_with(single())
     batch = taken(driver)
-    driver.batcher.give_up(ArithmeticError(), batch)
+    give_up_batch(driver.batcher, batch, ArithmeticError())
     driver.batcher.spent(batch, (0.25, 0.5, 0.125), 9.0)
     assert driver.stats(9.0).stages == {}
 

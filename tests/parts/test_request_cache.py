@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from batched._core.mending import give_up_batch
 from batched._core.options import CallOptions, Options
 from batched._drivers.manual_clock import ManualDriver
 from batched._parts.in_flight import Item
@@ -55,7 +56,7 @@ def test_a_fault_of_the_library_answers_all_calls_of_a_request(cache: Any) -> No
         driver.batcher.admit(call, wait=False)
     assert driver.delay(0.0) == 0.0
     fault = RuntimeError("a fault")
-    driver.batcher.give_up(fault, driver.pop(0.0))
+    give_up_batch(driver.batcher, driver.pop(0.0), fault)
     assert set(driver.take_answered()) == set(calls)
     assert [call.error for call in calls] == [fault, fault]
     assert kept_by(driver.batcher.in_flight, Item) == []

@@ -19,8 +19,6 @@ from batched._api.call_signature import signature_of_calls
 from batched._api.decorate import is_stream, name_of, named_by
 from batched._api.pickling import alias_of, check_protocol, reduced, reduced_bound, remake
 from batched._api.through_class import ThroughClass
-from batched._core.batcher import NewQueue
-from batched._core.collator import Collator
 from batched._core.options import (
     NO_OPTIONS,
     POSITIONAL,
@@ -214,9 +212,6 @@ class Bindable(Generic[DriverT]):
     __wrapped__: _Wrapped = _Wrapped()
     __signature__: _Signature = _Signature()
 
-    _join: ClassVar[Callable[..., tuple[Collator, NewQueue]]] = staticmethod(join)
-    """What makes a collator and a kind of queue for a function."""
-
     _shared: Shared[DriverT]
     _key: object
     """The object that the driver belongs to: an instance or a class; None for this object itself."""
@@ -234,7 +229,7 @@ class Bindable(Generic[DriverT]):
 
         def make(owner: object) -> DriverT:
             bound = not isinstance(owner, Bindable)
-            collator, queue = self._join(func, options, name, bound=bound, streams=streams, owner=owner)
+            collator, queue = join(func, options, name, bound=bound, streams=streams, owner=owner)
             if isinstance(collator, CachingCollator) and callers_ask:
                 collator.let_callers_ask()
             return new_driver(options, queue, collator, name, owner, streams=streams)

@@ -218,7 +218,7 @@ class DecoratedFunction(Bindable[DriverT]):
         driver = self._driver
         driver.configure(changes)
         for each in tuple(driver.followers):
-            each.follow(changes)
+            each.follow()
 
     @takes_changes(CallOptions)
     def options(self, **changes: Unpack[CallChanges]) -> Self:

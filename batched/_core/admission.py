@@ -7,7 +7,7 @@ from weakref import WeakSet
 
 from batched._core.call import Call, MapFlow
 from batched._core.options import Options
-from batched._core.tenants import Tenants
+from batched._core.tenants import Tenants, tenant_of
 from batched.errors import QueueFullError
 
 _PASSED = 8  # looks at what may come in: then small calls do not go ahead of a `map` that waits for room
@@ -81,6 +81,13 @@ class Admission:
         """Follow new bounds."""
         self._bound = options.max_queue_size
 
+    def take_turns(self, tenants: Tenants) -> None:
+        """Have `tenants` take turns from now on, with the calls that wait for room too."""
+        self._tenants = tenants
+        for call, parts in self.awaiting_room.items():
+            call.tenant = tenant_of(parts[0])
+            tenants.wait(call)
+
     def admit(  # noqa: PLR0913
         self, call: Call, parts: list[Call], queued: int, *, large: bool, wait: bool, of_map: bool = False
     ) -> bool:
@@ -133,7 +140,7 @@ class Admission:
         else:
             self._promised += _items(parts)
         if self._tenants is not None:
-            call.tenant = parts[0].tenant
+            call.tenant = tenant_of(parts[0])
             self._tenants.wait(call)
 
     def _promised_to_maps(self, most: int, *, large: bool) -> int:
@@ -244,7 +251,7 @@ class Admission:
         if call in self._maps:
             self._maps[other] = self._maps.pop(call)
         if self._tenants is not None:
-            other.tenant = call.tenant
+            other.tenant = tenant_of(call)
             self._tenants.wait(other)
             self._tenants.leave(call)
 

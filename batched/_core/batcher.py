@@ -33,6 +33,7 @@ from batched._core.lessons import NOTHING, Lessons, of_all
 from batched._core.options import Options, have_changed, knows_lengths
 from batched._core.queue import Queue
 from batched._core.stats import Stats
+from batched._core.tenants import Tenants
 from batched._policy.window import AtOnce, StartReason, Window
 from batched.errors import QueueFullError, without_own_frames
 
@@ -165,6 +166,14 @@ class Batcher(Inbox):
     def use_window(self, window: Window) -> None:
         """Hold batches that are not full back as long as `window` says."""
         self.window = AtOnce(StartReason.DRAIN) if self._is_draining else window
+
+    def take_turns(self) -> None:
+        """Have tenants take turns from now on; calls that have none, such as those that wait, are of one."""
+        if self.queue.tenants is None:
+            self._new_queue = with_tenants(self._new_queue)
+            tenants = Tenants()
+            self.queue.take_turns(tenants)
+            self.admission.take_turns(tenants)
 
     def configure(self, options: Options) -> None:
         """Follow new options from the next batch on."""
@@ -897,6 +906,18 @@ class Batcher(Inbox):
         for feature in self._features:
             found |= feature.lessons()
         return Lessons(**found)
+
+
+def with_tenants(new_queue: NewQueue) -> NewQueue:
+    """Return what makes a queue as `new_queue` does, in which tenants take turns."""
+
+    def new(batch_size: int, threshold: int) -> Queue | KeyedQueues:
+        queue = new_queue(batch_size, threshold)
+        if queue.tenants is None:
+            queue.take_turns(Tenants())
+        return queue
+
+    return new
 
 
 def snapshot(counters: Counters, batchers: Sequence[Batcher], now: float, gone: Lessons = NOTHING) -> Stats:

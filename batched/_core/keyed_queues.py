@@ -90,6 +90,14 @@ class KeyedQueues:
             entry.queue.resize(batch_size, threshold)
             self._update(entry)
 
+    def take_turns(self, tenants: Tenants) -> None:
+        """Have `tenants` take turns within each key from now on, with the calls that wait too."""
+        self.tenants = tenants
+        self._new = partial(self._new, tenants=tenants)
+        for entry in self._entries.values():
+            entry.queue.take_turns(tenants)
+            self._update(entry)
+
     def follow_rule(self) -> bool:
         """Return True: the queue of each key looks at the rule by itself."""
         return True

@@ -88,6 +88,11 @@ class Queue:
         self.push_all(waiting)
         self.aside = []
 
+    def take_turns(self, tenants: Tenants) -> None:
+        """Have `tenants` take turns from now on, with the calls that wait too."""
+        self.tenants = tenants
+        self.resize(self.batch_size, self.threshold)
+
     def check_key(self, call: Call) -> None:
         """Raise what comparing the tenant of `call` with others raises; here all calls may share a batch."""
         if self.tenants is not None:
@@ -171,7 +176,8 @@ class Queue:
         small = self.items - self._large_items
         ahead = self._large_items if large else small
         if self.tenants is not None:
-            if call is not None and hasattr(call, "tenant"):
+            # Of a call that is divided, perhaps only its parts have one.
+            if call is not None and (hasattr(call, "tenant") or not call.is_divided):
                 ahead = min(ahead, self.tenants.ahead(call, items, self.batch_size, large=large))
         elif large:
             each = _READ_AHEAD * self.batch_size if hasattr(call, "flow") else max(items, self.batch_size)

@@ -1,8 +1,9 @@
-"""The tenants of a batcher, as `fair_by` names them: the items of each in the queue, and its share of it.
+"""The tenants of a batcher, as `fair_by` or a server names them: what each has in the queue, and its share.
 
 A bounded queue that is full has an equal share of its bound for each tenant. A tenant that has less gets in:
 in the place of the newest calls of the tenant that has most or, if calls wait for room, before the calls of
-tenants that have more. A tenant is known as long as an item of it waits.
+tenants that have more. A tenant is known as long as an item of it waits. Calls that have no tenant are of one
+together: calls that the process of a server makes of its own function.
 """
 
 from __future__ import annotations
@@ -13,6 +14,12 @@ from collections.abc import Hashable
 from batched._core.call import Call, Slice
 from batched._core.line import Line
 from batched._core.turns import Flow, Turns, large_calls
+
+
+def tenant_of(call: Call) -> Hashable:
+    """Return the tenant of `call`, None if it has none."""
+    tenant: Hashable = getattr(call, "tenant", None)
+    return tenant
 
 
 class _Tenant:
@@ -40,7 +47,7 @@ class Tenants:
 
     def check(self, call: Call) -> None:
         """Raise what comparing the tenant of `call` with others raises."""
-        self._known.get(call.tenant)
+        self._known.get(tenant_of(call))
 
     # -- the queue ------------------------------------------------------------------------------------
 
@@ -52,28 +59,28 @@ class Tenants:
 
     def went(self, call: Call, items: int, *, wholly: bool = False) -> None:
         """Note that `items` of `call` do not wait any more: all of them, if none waits now or `wholly`."""
-        tenant = self._known[call.tenant]
+        tenant = self._known[tenant_of(call)]
         tenant.items -= items
         if wholly or not call.waiting:
             del tenant.calls[call]
             self._forget_unused(call, tenant)
 
     def _of(self, call: Call) -> _Tenant:
-        tenant = self._known.get(call.tenant)
+        tenant = self._known.get(tenant_of(call))
         if tenant is None:
-            tenant = self._known[call.tenant] = _Tenant()
+            tenant = self._known[tenant_of(call)] = _Tenant()
         return tenant
 
     def _forget_unused(self, call: Call, tenant: _Tenant) -> None:
         if not tenant.calls and not tenant.outside:
-            del self._known[call.tenant]
+            del self._known[tenant_of(call)]
 
     def ahead(self, call: Call, items: int, batch_size: int, *, large: bool) -> int:
         """Return how many items go ahead of `call`, of `items`, at most: each tenant has had as many then.
 
         Needs no lock: it is an estimate.
         """
-        tenant = self._known.get(call.tenant)
+        tenant = self._known.get(tenant_of(call))
         own = 0 if tenant is None else tenant.items
         if tenant is not None and large:  # its large calls take turns too
             own = min(own, len(tenant.calls) * max(items, batch_size))
@@ -86,7 +93,7 @@ class Tenants:
 
         Not if it waits for room with other calls, which come first.
         """
-        tenant = self._known.get(call.tenant)
+        tenant = self._known.get(tenant_of(call))
         if tenant is None:
             return size <= bound / (len(self._known) + 1)
         return not tenant.outside and tenant.items + size <= bound / len(self._known)
@@ -97,7 +104,7 @@ class Tenants:
         They are the newest of the tenants that have most, and more than their share. Left out are calls that
         have begun, that other callers wait for too, or that are part of a `map`, which is never refused.
         """
-        share = bound / (len(self._known) + (call.tenant not in self._known))
+        share = bound / (len(self._known) + (tenant_of(call) not in self._known))
         items = {name: tenant.items for name, tenant in self._known.items()}
         newest = {name: reversed(tenant.calls) for name, tenant in self._known.items()}
         found: dict[Call, Call] = {}  # a part of each list: the others are refused with it
@@ -120,10 +127,10 @@ class Tenants:
 
     def leave(self, call: Call) -> None:
         """Note that `call` does not wait for room any more; the next turn of its tenant is the last."""
-        tenant = self._known.pop(call.tenant)
+        tenant = self._known.pop(tenant_of(call))
         del tenant.outside[call]
         if tenant.calls or tenant.outside:
-            self._known[call.tenant] = tenant
+            self._known[tenant_of(call)] = tenant
 
     def next_outside(self) -> Call:
         """Return the call that is let in next: its tenant has least in the queue of those that wait."""
@@ -150,7 +157,7 @@ class TenantTurns(Turns):
         def new_flow() -> Flow:
             return large_calls(batch_size) if large else Line()
 
-        super().__init__(batch_size, _tenant_of, new_flow, whole=0)
+        super().__init__(batch_size, tenant_of, new_flow, whole=0)
         self._tenants = tenants
 
     def append(self, call: Call) -> None:
@@ -173,8 +180,3 @@ class TenantTurns(Turns):
         super()._note(slices)
         for call, start, stop in slices:
             self._tenants.went(call, stop - start)
-
-
-def _tenant_of(call: Call) -> Hashable:
-    tenant: Hashable = call.tenant
-    return tenant

@@ -10,7 +10,7 @@ from typing import Any, Literal, NoReturn, Protocol
 
 from batched._clock import monotonic
 from batched._core.admission import admits_with_lock
-from batched._core.batcher import Batcher, NewQueue, snapshot
+from batched._core.batcher import Batcher, NewQueue, snapshot, with_tenants
 from batched._core.call import Call, Slice
 from batched._core.collator import Collator
 from batched._core.counters import Counters
@@ -22,6 +22,7 @@ from batched._drivers.step_lock import StepLock, new_step_lock
 from batched._drivers.telling import Teller
 from batched._drivers.wakeups import error_of
 from batched._features.backlog import Backlog, KnowsWorkers
+from batched._parts.layers import LayeredCollator
 from batched._parts.stack import features
 from batched.errors import ClosedError, raise_as_was
 
@@ -29,8 +30,8 @@ from batched.errors import ClosedError, raise_as_was
 class Follower(Protocol):
     """What is told of changed options."""
 
-    def follow(self, changes: Mapping[str, Any]) -> None:
-        """Change these options, too."""
+    def follow(self) -> None:
+        """Note that options have changed."""
         ...
 
 
@@ -38,7 +39,7 @@ class Driver(ABC):
     """One decorated function's way to its batchers, for callers."""
 
     followers: Collection[Follower] = ()
-    """Servers of the function, in this process: each has a batcher of its own."""
+    """Servers of the function, in this process."""
 
     def __init__(
         self, options: Options, queue: NewQueue, collator: Collator, name: str, *, streams: bool
@@ -63,6 +64,16 @@ class Driver(ABC):
         """Change options. Needs the lock: another thread may change others."""
         self.options = replace(self.options, **changes)
         self.admits_with_lock = admits_with_lock(self.options)
+
+    def take_turns(self) -> None:
+        """Have tenants take turns from now on; calls that have none are of one together."""
+        self._queue = with_tenants(self._queue)
+        if isinstance(self.collator, LayeredCollator):
+            self.collator.take_given_tenants()
+
+    async def rest(self) -> None:
+        """Return once the running loop runs no batch, and what is told of batches has been told."""
+        await self.teller.aflush()
 
     def _close(self) -> None:
         self.closed = True

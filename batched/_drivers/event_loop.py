@@ -252,9 +252,17 @@ class LoopDriver(Driver):
         A loop that stops meanwhile is not waited for.
         """
         self._close()
+        await self._drain(self.dispatchers())
+
+    async def rest(self) -> None:
+        """Run what is queued on the running loop; return once it runs no batch, and all is told."""
+        here = self._here()
+        await self._drain([] if here is None else [here])
+
+    async def _drain(self, dispatchers: list[LoopDispatcher]) -> None:
         loop = asyncio.get_running_loop()
         draining = []
-        for dispatcher in self.dispatchers():
+        for dispatcher in dispatchers:
             rested = loop.create_future()
             if dispatcher.drain(partial(ask, loop, set_unless_done, rested)):
                 draining.append((dispatcher, rested))

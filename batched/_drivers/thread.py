@@ -143,6 +143,16 @@ class ThreadDriver(Driver):
             raise
         self.workers.look_again()
 
+    def take_turns(self) -> None:
+        """Have tenants take turns from now on; calls that have none are of one together."""
+        super().take_turns()
+        try:
+            with self.dispatcher as batcher:
+                batcher.take_turns()
+        except BaseException as error:
+            self.dispatcher.recover(error)
+            raise
+
     def expected_wait_s(self, items: int) -> float | None:
         """Return how long a call of `items` would wait for its answer; None if that is not known."""
         if not self.lock.is_mine():

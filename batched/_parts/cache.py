@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter, OrderedDict, UserDict, UserList, defaultdict, deque
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping
 from contextlib import suppress
 from copy import copy
 from operator import is_not
@@ -27,7 +27,15 @@ from batched._core.keys import key_of, value_of
 from batched._locks import Freed
 from batched._parts.divided import like
 from batched._parts.in_flight import CachedCall, Watch
-from batched._parts.layers import Divisible, Layer, LayeredCollator, key_from, of_each
+from batched._parts.layers import (
+    Divisible,
+    Layer,
+    LayeredCollator,
+    Sharing,
+    SharingAsGiven,
+    key_from,
+    of_each,
+)
 from batched._parts.store import UNKNOWN, AsynchronousCacheError, Faults, Store, at_once
 
 
@@ -39,7 +47,7 @@ class CachingCollator(LayeredCollator):
     def __init__(  # noqa: PLR0913
         self,
         collator: Divisible,
-        layers: Sequence[Layer],
+        layers: list[Layer],
         cache: Any,
         cache_key: Callable[..., Hashable] | None,
         name: str,
@@ -55,14 +63,13 @@ class CachingCollator(LayeredCollator):
         """Whether an item that is no key any more is another item, too."""
         self._name = name
         # Instances give different answers, unless there is a `cache_key`; and a cache may outlive them.
-        self._owner: str | None = None
-        if bound:
-            self.tell_owners_apart()
+        self._owner: str | None = uuid4().hex if bound and self.items_are_keys else None
 
-    def tell_owners_apart(self) -> None:
-        """Share no results with another owner of the same function, unless there is a `cache_key`."""
-        if self.items_are_keys:
-            self._owner = uuid4().hex
+    def take_given_tenants(self) -> None:
+        """Have calls of `GIVEN_TENANT`, where there is one: a call that runs in their place has it too."""
+        super().take_given_tenants()
+        if not any(isinstance(each, Sharing) for each in self.layers):
+            self.layers.append(SharingAsGiven(None))
 
     def let_callers_ask(self) -> None:
         """Have callers, which must be tasks, ask and tell a cache that is no mapping: they can await it."""

@@ -6,7 +6,7 @@ Each knows a value of every item, and changes a call by these values.
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable
 from contextvars import ContextVar
 from functools import partial
 from math import inf
@@ -26,6 +26,10 @@ from batched.errors import BatchError
 _MOST = (
     1 << 53
 )  # the longest item: lengths of a batch, and their squares, add up to no more than a float holds
+
+
+GIVEN_TENANT: ContextVar[tuple[Hashable] | None] = ContextVar("GIVEN_TENANT", default=None)
+"""The tenant of the call that is read just now, if a server gives it: then `fair_by` is not asked."""
 
 
 class Divisible(Collator, Protocol):
@@ -109,6 +113,23 @@ class Sharing:
         """Do nothing: a batch has items of all tenants."""
 
 
+class SharingAsGiven(Sharing):
+    """The same for a function that is served: calls of clients have the tenant that their server gives.
+
+    Others have that of the function's own `fair_by`, if there is one.
+    """
+
+    def __init__(self, own: Sharing | None) -> None:
+        self._own = own
+
+    def values(self, call: Call) -> list[Any]:
+        """Return the tenant, for each item of `call`."""
+        given = GIVEN_TENANT.get()
+        if given is not None:
+            return [*given] * call.size
+        return [None] * call.size if self._own is None else self._own.values(call)
+
+
 class Measuring:
     """A layer: calls know the lengths of their items.
 
@@ -180,9 +201,9 @@ Layer: TypeAlias = Grouping | Measuring | Sharing
 class LayeredCollator:
     """Another collator, with layers in front of it."""
 
-    def __init__(self, collator: Divisible, layers: Sequence[Layer]) -> None:
+    def __init__(self, collator: Divisible, layers: list[Layer]) -> None:
         self.inner = self._collator = collator
-        self.layers: Sequence[Layer] = layers
+        self.layers = layers
         self.chunk_size = collator.chunk_size
         self.can_repeat = collator.can_repeat
         self.items = collator.items
@@ -206,6 +227,10 @@ class LayeredCollator:
         for part in call.parts or (call,):
             self._collator.own(part)
 
+    def take_given_tenants(self) -> None:
+        """Have calls of `GIVEN_TENANT`, where there is one, and ask `fair_by` for the others."""
+        self.layers[:] = [SharingAsGiven(each) if type(each) is Sharing else each for each in self.layers]
+
     def collate(self, batch: Batch) -> Any:
         """Return the batch function's argument."""
         for layer in self.layers:
@@ -220,7 +245,8 @@ class LayeredCollator:
         return [layer.values(call) for layer in self.layers]
 
     def _applied(self, call: Call, values: list[list[Any]]) -> Call:
-        for layer, its_values in zip(self.layers, values, strict=True):
+        # A call that was read before the function was served has no tenant.
+        for layer, its_values in zip(self.layers, values, strict=False):
             call = layer.applied(call, its_values)
         return call
 

@@ -60,7 +60,7 @@ class RequestCache(CachingCollator):
     ) -> None:
         is_layered = isinstance(behind, LayeredCollator)
         inner = behind.inner if is_layered else behind
-        super().__init__(inner, behind.layers if is_layered else (), cache, cache_key, name, bound=False)
+        super().__init__(inner, behind.layers if is_layered else [], cache, cache_key, name, bound=False)
         self.cache: Any = cache
         self._owner = owner if cache_key is None else None
         self._behind = behind if isinstance(behind, CachingCollator) else None

@@ -46,12 +46,8 @@ def join(  # noqa: PLR0913
     bound: bool,
     streams: bool,
     owner: object = None,
-    has_tenants: bool = False,
 ) -> tuple[Collator, NewQueue]:
-    """Return the collator for a function, `bound` to its `owner` or not, and its kind of queue.
-
-    With `has_tenants`, calls come with their tenants, and `fair_by` is not asked.
-    """
+    """Return the collator for a function, `bound` to its `owner` or not, and its kind of queue."""
     first, is_bound = first_of(func, options, name, owner, bound=bound)
     collator, queue, length_of = _kind_of(first, options, name, bound=is_bound)
     padded = isinstance(options, ArrayOptions)
@@ -72,9 +68,9 @@ def join(  # noqa: PLR0913
         new_lengths = partial(AutoLengths, length_of)
     if new_lengths is not None and options.batch_sizes is not None:
         new_lengths = partial(_of_sizes, new_lengths, options.batch_sizes)
-    if options.fair_by is not None and not has_tenants:
+    if options.fair_by is not None:
         layers.append(Sharing(collator, options.fair_by, name))
-    tenants = Tenants if has_tenants or options.fair_by is not None else None
+    tenants = None if options.fair_by is None else Tenants
     new_queue: NewQueue = queue
     if new_lengths is not None or tenants is not None:
         new_queue = partial(_new_queue, queue, new_lengths, tenants)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from asyncio import AbstractEventLoop, Task, get_running_loop
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextvars import Context
-from dataclasses import replace
 from functools import partial
 from itertools import islice
 from math import inf
@@ -15,13 +14,13 @@ from weakref import WeakSet
 from batched._api.function import DecoratedFunction, answer_with_cache
 from batched._clock import monotonic
 from batched._core.call import Call, MapFlow
-from batched._core.options import DEFAULT_MAX_PIECES, Options
+from batched._core.keys import key_of
+from batched._core.options import DEFAULT_MAX_PIECES, NO_OPTIONS, Options
 from batched._drivers.thread import ThreadDriver
 from batched._drivers.wakeups import own_error, own_errors
-from batched._parts.cache import CachingCollator
-from batched._parts.layers import takes_item
-from batched._parts.stack import join
+from batched._parts.layers import GIVEN_TENANT, takes_item
 from batched._remote.frames import Flag, FrameError, Kind
+from batched._remote.function import RemoteFunction
 from batched._remote.greeting import Described
 from batched._remote.requests import NO_TENANT, Wanted
 from batched._remote.values import Unreadable
@@ -31,7 +30,10 @@ Why: TypeAlias = Literal["cancelled", "expired"]
 
 
 def check_served(name: str, function: DecoratedFunction[Any]) -> None:
-    """Raise `ValueError` if a function would not do for clients what it does in its own process."""
+    """Raise if a function would not do for clients what it does in its own process."""
+    if isinstance(function, RemoteFunction):
+        driver: Any = function._driver  # noqa: SLF001
+        raise TypeError(f"{name} runs in another server, {driver.address}: connect to that")
     group_by = function._shared.settings.group_by  # noqa: SLF001
     if group_by is not None and not takes_item(group_by):
         raise ValueError(
@@ -42,53 +44,38 @@ def check_served(name: str, function: DecoratedFunction[Any]) -> None:
 
 
 class Served:
-    """One function, for the clients of a server: with a batcher of its own, in which clients are tenants.
+    """One function, for the clients of a server, which are tenants of its batcher.
 
-    A `fair_by` of the function that takes an item is asked here, and says more than which client calls. What
-    a client says itself, by a `fair_by` of its own, comes before both.
+    Calls that this process makes of the function share the batches of its clients. A `fair_by` of the
+    function that takes an item is asked here, and says more than which client calls. What a client says
+    itself, by a `fair_by` of its own, comes before both.
     """
 
     def __init__(
         self, name: str, function: DecoratedFunction[Any], when_changed: Callable[[], object]
     ) -> None:
         self.name = name
-        self._when_changed = when_changed
-        its_driver = function._driver  # noqa: SLF001
-        settings: Options = its_driver.options
-        fair_by = settings.fair_by
-        self._fair_by = fair_by if fair_by is not None and takes_item(fair_by) else None
-        self._asks = self._fair_by is not None or settings.cache is not None
-        self._tenant: Any = NO_TENANT
+        self.follow: Callable[[], object] = when_changed
+        """Called when options have changed."""
+        self.function = function.with_call_options(NO_OPTIONS)
+        self.driver: Any = self.function._driver  # noqa: SLF001
+        self.driver.take_turns()
+        followers: Any = vars(self.driver).setdefault("followers", WeakSet())
+        followers.add(self)
+        settings: Options = self.driver.options
+        self._asks_item = settings.fair_by is not None and takes_item(settings.fair_by)
+        self._gives = settings.fair_by is not None or settings.cache is not None
         self._callers_context = Context()  # those of callers stay in their processes
         self._context = Context()  # of this server alone: two threads cannot be in one at once
-        asked = self._tenant_of_item if self._fair_by is not None else self._tenant_of_client
-        self.function = _with_tenants(function, asked if self._asks else None)
         shared = self.function._shared  # noqa: SLF001
         self.streams: bool = shared.streams
         self.callers_ask: bool = shared.callers_ask
-        self.driver: Any = shared.driver or self.function._find()  # noqa: SLF001
-        followers: Any = vars(its_driver).setdefault("followers", WeakSet())
-        followers.add(self)
         self._read = shared.read
+        self._chunk = shared.collator.chunk
         default_ms = self.driver.options.default_deadline_ms
         self._default_s = None if default_ms is None else default_ms / 1000
         self.drop: Callable[[Call, Why], object] = self.driver._leave  # noqa: SLF001
         self._has_worker = isinstance(self.driver, ThreadDriver)
-
-    def _tenant_of_client(self) -> Any:
-        """Return the tenant of the call that comes just now, for a cache in front of the queue."""
-        return self._tenant
-
-    def _tenant_of_item(self, *item: Any, **named: Any) -> Any:
-        """Return the tenant of an item of the call that comes just now: that of a client comes first."""
-        if self._tenant is NO_TENANT and self._fair_by is not None:
-            return self._fair_by(*item, **named)
-        return self._tenant
-
-    def follow(self, changes: Mapping[str, Any]) -> None:
-        """Have what is configured in this process hold for clients too: for callers it is one function."""
-        self.driver.configure(changes)
-        self._when_changed()
 
     def described(self) -> Described:
         """Return what clients need to know."""
@@ -106,15 +93,31 @@ class Served:
 
     def call(self, wanted: Wanted, client: str) -> Call:
         """Return the call that a client wants, not queued yet; raises what its arguments raise."""
-        flags = wanted.flags
         now = monotonic()
         _check(wanted)
-        tenant = client if wanted.tenant is NO_TENANT and self._fair_by is None else wanted.tenant
-        self._tenant = tenant
+        tenant = client if wanted.tenant is NO_TENANT and not self._asks_item else wanted.tenant
+        if not self._gives:
+            call = self._call(wanted, now)
+            for each in (call, *call.parts):
+                each.tenant = tenant
+        elif tenant is NO_TENANT:
+            call = self._call(wanted, now)
+        else:
+            given = GIVEN_TENANT.set((key_of(tenant, f"{self.name}: fair_by"),))
+            try:
+                call = self._call(wanted, now)
+            finally:
+                GIVEN_TENANT.reset(given)
+        if wanted.flags & _SET:
+            self._set(call, wanted, now)
+        return call
+
+    def _call(self, wanted: Wanted, now: float) -> Call:
+        flags = wanted.flags
         if flags & Flag.ELEMENTS:
             if self.streams:
                 self.function._open_map()  # noqa: SLF001  refuses
-            call: Call = self.driver.collator.chunk(self.function, wanted.value, now)
+            call: Call = self._chunk(self.function, wanted.value, now)
         elif flags & Flag.STREAM:
             args, named = wanted.value
             call = self.function._ask_one(args, named)  # noqa: SLF001
@@ -123,12 +126,6 @@ class Served:
         else:
             args, named = wanted.value
             call = self._read(self.function, args, named, now)
-        if not self._asks:
-            call.tenant = tenant
-            for part in call.parts:
-                part.tenant = tenant
-        if flags & _SET:
-            self._set(call, wanted, now)
         return call
 
     def _set(self, call: Call, wanted: Wanted, now: float) -> None:
@@ -325,34 +322,3 @@ def _listed(call: Call, answer: Any) -> Any:
 
 _PRIORITY = Flag.BULK | Flag.INTERACTIVE
 _SET = Flag.DEADLINE | Flag.BULK | Flag.INTERACTIVE | Flag.KEEP_ERRORS | Flag.ELEMENTS
-
-
-def _with_tenants(
-    function: DecoratedFunction[Any], fair_by: Callable[..., Any] | None
-) -> DecoratedFunction[Any]:
-    """Return `function` batched anew, with tenants: as `fair_by` says, or as `Served` gives them to calls.
-
-    To ask a `fair_by` for each call would take as long as the rest of the way into the queue. One of the
-    function that takes no item is asked by no server: a client has the context of the caller.
-    """
-    shared = function._shared  # noqa: SLF001
-    settings: Options = function._driver.options  # noqa: SLF001  as last configured
-    changes: dict[str, Any] = {"fair_by": fair_by}
-    if not shared.binds:
-        owner = function._key  # noqa: SLF001
-        for stage in ("prepare", "finish"):
-            if isinstance(getattr(settings, stage), str):
-                changes[stage] = getattr(owner, getattr(settings, stage))
-    kind: Any = shared.public_class
-    joins = partial(_join, has_tenants=fair_by is None, is_bound=not shared.binds)
-    kind = type(kind.__name__, (kind,), {"__slots__": (), "_join": staticmethod(joins)})
-    made: DecoratedFunction[Any] = kind(function.__wrapped__, replace(settings, **changes))
-    return made
-
-
-def _join(*args: Any, is_bound: bool, **named: Any) -> tuple[Any, Any]:
-    """Join a function to a batcher, as for any function; the method of an instance has a cache as such."""
-    collator, queue = join(*args, **named)
-    if is_bound and isinstance(collator, CachingCollator):
-        collator.tell_owners_apart()
-    return collator, queue

@@ -96,7 +96,7 @@ class Server:
             for session in list(self.sessions):
                 session.close()
             for served in self.served.values():
-                await served.function.aclose()
+                await served.driver.rest()
 
     def after_fork(self) -> None:
         """Let go of the sockets in a child, as of a process pool: clients would not see the server end."""

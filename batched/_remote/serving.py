@@ -61,8 +61,9 @@ def serve(  # noqa: PLR0913
     and returns. A second signal ends the process at once. In a thread other than the main one it is `stop`
     that ends it: Python tells signals to the main thread only.
 
-    Calls that this process makes of a function itself share no batch with those of clients, and such batches
-    may run at the same time, in two threads. To have one queue for all, connect in this process too.
+    Calls that this process makes of a function itself share the batches of its clients. For fairness they are
+    those of one more client. Of a function of `batched.aio` that holds on the event loop of the server only,
+    as each loop has a queue of its own.
 
         stop = threading.Event()
         options = {"bind": "unix:/tmp/embed.sock", "stop": stop}

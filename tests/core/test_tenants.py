@@ -11,6 +11,7 @@ import pytest
 from batched._core.call import Call
 from batched._core.keyed_queues import KeyedQueues
 from batched._core.length_queue import LengthQueue
+from batched._core.mending import mend
 from batched._core.options import Options
 from batched._core.queue import Queue
 from batched._core.tenants import Tenants
@@ -171,3 +172,72 @@ def test_options_that_change_leave_tenants_as_they_are() -> None:
     while driver.queue.items:
         next_batch(driver)
     assert len(tenants) == 0
+
+
+def untold(size: int = 0) -> Call:
+    """Return a call that has no tenant."""
+    call = of("none", size)
+    del call.tenant
+    return call
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_tenants_may_take_turns_from_a_moment_on(kind: str) -> None:
+    """Calls that waited before, and others without a tenant, are of one together."""
+    options = Options(batch_size=BATCH, timeout_ms=0, adaptive=False)
+    driver = ManualDriver(options, KINDS[kind], COLLATOR)
+    calls = [untold(3 * (at % 2)) for at in range(40)]
+    driver.push(*calls[:-4])
+    driver.batcher.take_turns()
+    driver.push(*(of("a", 3 * (at % 2)) for at in range(20)), *calls[-4:])
+    shares: Counter[Any] = Counter()
+    for _ in range(4):
+        shares += next_batch_of(driver)
+    assert abs(shares["a"] - shares[None]) <= BATCH
+    while driver.queue.items:
+        next_batch_of(driver)
+    assert all(not call.missing for call in calls)
+    assert driver.batcher.counters.accepted == driver.batcher.counters.processed == 120
+    assert len(driver.queue.tenants) == 0
+
+
+def next_batch_of(driver: ManualDriver) -> Counter[Any]:
+    """Run the next batch; return how many items it has of each tenant, of those that have none too."""
+    assert driver.delay(0.0) == 0.0
+    batch = driver.pop(0.0)
+    shares: Counter[Any] = Counter()
+    for call, start, stop in batch.slices:
+        shares[getattr(call, "tenant", None)] += stop - start
+    driver.run(batch, 0.0)
+    return shares
+
+
+def test_so_they_do_when_a_new_queue_begins() -> None:
+    """After a fault, say; and a queue that has tenants keeps those that it has."""
+    driver = ManualDriver(Options(batch_size=2, timeout_ms=0), Queue, COLLATOR)
+    driver.batcher.take_turns()
+    known = driver.queue.tenants
+    driver.batcher.take_turns()
+    assert driver.queue.tenants is known
+    mend(driver.batcher, KeyboardInterrupt())
+    driver.push(*(of("a") for _ in range(4)), untold(), untold())
+    assert [next_batch_of(driver) for _ in range(2)] == [{"a": 1, None: 1}] * 2
+
+
+def test_a_call_is_expected_to_wait_for_the_turns_of_others_without_a_tenant_too() -> None:
+    """However many items of one tenant wait."""
+    driver = driver_with()
+    driver.push(*(of("flood") for _ in range(100)))
+    assert driver.queue.ahead(1, untold(), large=False) < BATCH
+    assert driver.queue.ahead(1, None, large=False) == 100
+
+
+def test_calls_that_wait_for_room_take_turns_too() -> None:
+    """Those that have waited before, as one tenant."""
+    options = Options(batch_size=4, timeout_ms=0, adaptive=False, max_queue_size=4)
+    driver = ManualDriver(options, Queue, COLLATOR)
+    admit(driver, *(untold() for _ in range(12)), wait=True)
+    driver.batcher.take_turns()
+    admit(driver, of("a"), wait=True)
+    next_batch_of(driver)
+    assert [getattr(call, "tenant", None) for call in driver.let_in].count("a") == 1

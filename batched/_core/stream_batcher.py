@@ -15,6 +15,7 @@ from batched._core.call import DONE, Call, Slice
 from batched._core.change import NO_CHANGE, OVER, Change
 from batched._core.halves import cut_at
 from batched._core.hooks import Run
+from batched._core.options import Options
 from batched._policy.joining import Joining
 from batched._policy.window import StartReason
 from batched.errors import ResultTypeError, is_error, too_slow
@@ -33,9 +34,9 @@ class StreamBatcher(Batcher):
 
     streams: bool = True
 
-    def __init__(self, *args: Any, **named: Any) -> None:
-        self._joining = Joining()
-        super().__init__(*args, **named)
+    def _begin(self, options: Options) -> None:
+        super()._begin(options)
+        self._joining = Joining()  # anew: Ctrl-C may have come as it learned
 
     # -- a step -------------------------------------------------------------------------------------------
 

@@ -79,12 +79,11 @@ def outer_batches(batch: Batch) -> set[Batch]:
     Not by way of calls with a deadline, which end by themselves. It is asked for each call from inside of
     `batch` to a busy function, and looks once.
     """
-    found: set[Batch] | None = getattr(batch, "outer", None)
+    found: set[Batch] | None = None if batch.begun else getattr(batch, "outer", None)  # else calls may join
     if found is None:
         callers = [call.caller_variable(RUNNING) for call in batch.calls if call.deadline is None]
         found = {outer for outer in callers if outer is not None}
-        if not batch.begun:  # else calls may join it
-            batch.outer = found
+        batch.outer = found
     return found
 
 

@@ -139,7 +139,7 @@ class Dispatcher(ABC):
             with self as batcher:
                 change = cast("StreamBatcher", batcher).step(batch, split, monotonic(), lets_join=lets_join)
         except BaseException as error:
-            self.recover(error)
+            self.recover(error, may_refuse=False)
             self._wake_callers([call for call in calls if not call.missing])  # perhaps gone from the batch
             raise
         return change

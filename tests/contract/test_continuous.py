@@ -16,6 +16,8 @@ from hypothesis import strategies as st
 
 import batched
 from batched import DONE, aio
+from batched._core.batch import Batch
+from batched._core.queue import Queue
 from batched._core.stream_batcher import StreamBatcher
 from tests.kit.effort import times
 from tests.kit.flavours import Flavour
@@ -706,6 +708,31 @@ def test_a_part_of_a_batch_that_failed_keeps_no_item_from_joining_once_its_calle
     rows.open()
     assert [list(joins), list(long)] == [pieces_of(3), pieces_of(40)[1:]]
     assert [40, 3] in rows.live
+    check_sums(fn)
+
+
+def test_an_error_of_the_package_as_items_join_loses_none_of_them(
+    streaming: Flavour, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where memory runs out: what is live has the error, and what was about to join is a new batch."""
+    rows = Refilled(so_many, shut=True)
+    fn = decorate(streaming, rows, batch_size=2)
+    live = streaming.stream(fn, (9, 0))
+    rows.wait_for_step()
+    waits = [streaming.stream(fn, (3, at)) for at in (1, 2)]
+    until(lambda: fn.stats.total_accepted == 3)
+    right = Queue.take
+
+    def broken(self: Queue, room: int) -> Batch:
+        right(self, room)
+        monkeypatch.undo()
+        raise MemoryError
+
+    monkeypatch.setattr(Queue, "take", broken)
+    rows.open()
+    with pytest.raises(MemoryError):
+        list(live)
+    assert [list(stream) for stream in waits] == [pieces_of((3, at)) for at in (1, 2)]
     check_sums(fn)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 from functools import partial
+from itertools import count
 from typing import Any
 
 import pytest
@@ -28,6 +29,7 @@ from batched._parts.stack import features
 from batched._policy.lengths import Lengths
 from tests.kit.batcher_rules import echo
 from tests.kit.effort import times
+from tests.kit.interrupts import Interrupt
 
 
 class RefilledRules(RuleBasedStateMachine):
@@ -336,6 +338,31 @@ def test_waits_since_options_changed_are_of_items_that_have_begun_since() -> Non
     batcher.finish(batch, [], 7.0)
     since = snapshot(batcher.counters, [batcher], 7.0).since_configured()
     assert (since.wait.count, since.wait.sum) == (1, 0.5)
+
+
+@pytest.mark.thread_unsafe(reason="it traces its thread")
+@pytest.mark.usefixtures("untraced")
+def test_what_is_learned_of_a_step_that_a_ctrl_c_broke_off_is_forgotten() -> None:
+    """At each bytecode: half learned, it would fail the next batch."""
+    for at in count(1):
+        batcher = alone(batch_size=4, continuous=True)
+        calls = [Call().begin(echo, item, 1, False, 0.0) for item in "ab"]
+        for call in calls:
+            call.take_pieces()
+        batcher.arrive(calls[0])
+        batch = batcher.next(1.0)
+        assert isinstance(batch, Batch)
+        batcher.step(batch, [1], 2.0)
+        interrupt = Interrupt(at, inside="_Line.add")
+        interrupt.during(lambda batcher=batcher, batch=batch: batcher.step(batch, [1], 3.0))
+        if not interrupt.came:
+            break
+        batcher.mend(KeyboardInterrupt())
+        batcher.fail(batch, KeyboardInterrupt(), 3.0)
+        batcher.arrive(calls[1])
+        following = batcher.next(4.0)
+        assert isinstance(following, Batch)
+        assert step(batcher, following, [1], 5.0) == ([calls[1]], Change())
 
 
 @pytest.mark.parametrize("limit", [{"max_joining": 2}, {"max_joining_length": 7}])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import itertools
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -198,6 +199,41 @@ def test_functions_in_a_circle_with_room_for_the_inner_batch_are_answered(run: A
             assert await first(3) == 0
             with pytest.raises(RuntimeError, match="inside a batch function that its own batch waits for"):
                 await first(4)
+
+    run(main())
+
+
+def test_a_circle_by_way_of_an_item_that_has_joined_is_an_error(run: Any) -> None:
+    """Also where the batch has called the busy function before that item came."""
+    gate = asyncio.Event()
+
+    @aio.dynamically(batch_size=1, timeout_ms=0)
+    async def other(items: list[str]) -> list[Any]:
+        if items == ["busy"]:
+            await gate.wait()
+        return [await steps("joins") if item == "circle" else item for item in items]
+
+    @aio.dynamically(batch_size=2, timeout_ms=0, continuous=True)
+    async def steps(items: list[str]) -> AsyncIterator[list[str]]:
+        rows = [*items]
+        await other("first")
+        while True:
+            if "joins" in rows:
+                await other("again")
+            change = yield rows
+            rows = [row for at, row in enumerate(rows) if at not in change.left] + [*change.joined]
+
+    async def main() -> None:
+        async with asyncio.timeout(PATIENCE_S):
+            busy = asyncio.create_task(other("busy"))
+            await turns()
+            live = steps.astream("live")
+            await turns()
+            gate.set()
+            assert await anext(live) == "live"
+            with pytest.raises(RuntimeError, match="other was called from inside a batch function"):
+                await other("circle")
+            assert await busy == "busy"
 
     run(main())
 

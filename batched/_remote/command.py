@@ -6,6 +6,7 @@ import argparse
 import importlib
 import logging
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from functools import partial
@@ -13,7 +14,7 @@ from typing import Any
 
 from batched._remote.frames import MAX_FRAME_BYTES
 from batched._remote.protocols import PROTOCOLS
-from batched._remote.serving import Serving, name_of, remedy
+from batched._remote.serving import Serving, at_once, name_of, remedy
 
 _USAGE, _FAILED = 2, 1
 _EPILOG = """Example:
@@ -68,6 +69,7 @@ def _serve(given: argparse.Namespace) -> int:
     if given.lock is not None:
         os.set_inheritable(given.lock, False)  # noqa: FBT003
         os.register_at_fork(after_in_child=partial(os.close, given.lock))
+    signal.signal(signal.SIGTERM, at_once())  # until it serves: a model may take long to load
     try:
         functions = _functions(given.functions)
     except UsageError as error:

@@ -268,7 +268,7 @@ def _signals(loop: asyncio.AbstractEventLoop, end: Callable[[], object]) -> Iter
 
     def told() -> None:
         for each in before:
-            _leave(loop, each, signal.SIG_DFL)
+            _leave(loop, each, at_once())
         end()
 
     try:
@@ -282,6 +282,18 @@ def _signals(loop: asyncio.AbstractEventLoop, end: Callable[[], object]) -> Iter
     finally:
         for each, handler in before.items():
             _leave(loop, each, handler)
+
+
+def at_once() -> Any:
+    """Return the handler with which a signal ends this process at once.
+
+    The default does not, in the first process of a container: the system drops the signal there.
+    """
+    return _exit if os.getpid() == 1 else signal.SIG_DFL
+
+
+def _exit(number: int, _: object) -> None:
+    os._exit(128 + number)
 
 
 def _leave(loop: asyncio.AbstractEventLoop, number: signal.Signals, handler: Any) -> None:

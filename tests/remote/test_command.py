@@ -12,6 +12,7 @@ import stat
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 from contextvars import ContextVar
 from functools import cache
 from pathlib import Path
@@ -193,6 +194,61 @@ def test_a_batch_that_never_ends_does_not_hold_the_process() -> None:
         assert "a batch still runs" in server.log
         with pytest.raises(batched.DisconnectedError):
             held.result(PATIENCE_S)
+
+
+IN_A_CONTAINER = ("unshare", "--user", "--map-root-user", "--pid", "--fork", "--kill-child")
+"""Have a command be the first process of a container."""
+
+
+@cache
+def has_containers() -> bool:
+    """Whether this user may make what a container is made of."""
+    with suppress(OSError):
+        return subprocess.run([*IN_A_CONTAINER, "true"], capture_output=True, check=False).returncode == 0
+    return False
+
+
+@pytest.mark.parametrize("when", ["imported", "draining"])
+def test_the_first_process_of_a_container_ends_at_once_too(when: str) -> None:
+    """The system drops a signal for which such a process has no handler of its own."""
+    if not has_containers():
+        pytest.skip("needs unshare")
+    with folder() as found:
+        found.joinpath("signalled.py").write_text(SIGNALLED)
+        at = f"unix:{found}/s.sock"
+        order = [*IN_A_CONTAINER, *COMMAND, "signalled:twice", "--bind", at]
+        client = batched.connect(at, wait_s=PATIENCE_S)
+        with client, start(found, order, {"WHEN": when}) as process:
+            try:
+                if when == "draining":
+                    with suppress(batched.DisconnectedError):
+                        client.twice(1)
+                said = process.communicate(timeout=PATIENCE_S)[1]
+            finally:
+                process.kill()
+        assert process.returncode == 128 + signal.SIGTERM, said
+        assert ("served at" in said) == (when == "draining")
+
+
+SIGNALLED = """
+import os, signal, time
+import batched
+
+def tell():
+    os.kill(os.getpid(), signal.SIGTERM)
+
+if os.environ["WHEN"] == "imported":
+    tell()
+
+@batched.dynamically
+def twice(items):
+    before = signal.getsignal(signal.SIGTERM)
+    tell()
+    while signal.getsignal(signal.SIGTERM) is before:
+        time.sleep(0.001)
+    tell()
+    time.sleep(600)
+"""
 
 
 # -- tokens --------------------------------------------------------------------------------------------

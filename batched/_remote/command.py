@@ -96,7 +96,7 @@ def _serve(given: argparse.Namespace) -> int:
         if serving.is_ready:
             raise
         return _say(f"cannot listen at {serving.at}: {error.strerror or error}", _FAILED)
-    return 0
+    return _FAILED if serving.lost else 0
 
 
 def _say(why: object, status: int) -> int:

@@ -188,6 +188,11 @@ class Serving:
         self._when_ready = when_ready
         self._ends_process = ends_process
 
+    @property
+    def lost(self) -> int:
+        """How many calls had no answer when it could wait no longer."""
+        return self._server.lost
+
     def _clients(self) -> Mapping[str, Any]:
         return self._server.clients.figures(self._server.sessions)
 

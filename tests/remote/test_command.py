@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 import batched
-from tests.kit.gate import PATIENCE_S
+from tests.kit.gate import PATIENCE_S, until
 from tests.kit.script import PACKAGE, run_script
 from tests.kit.serving import COMMAND, HAS_UNIX, MODEL, TOKEN, command, folder, place_in, served, start
 
@@ -194,6 +194,21 @@ def test_a_batch_that_never_ends_does_not_hold_the_process() -> None:
         assert "a batch still runs" in server.log
         with pytest.raises(batched.DisconnectedError):
             held.result(PATIENCE_S)
+
+
+@needs_signals
+def test_calls_that_come_too_late_for_their_answers_are_told() -> None:
+    """Of a batch that ends in time with the process: the status, and the log, say that calls were lost."""
+    with command("model_of_test:held", "--drain-s", "0") as server:
+        client = server.connect()
+        futures = [server.hold(client), client.held.submit(8)]
+        until(lambda: client.held.stats.queue_size == 1)
+        server.process.send_signal(signal.SIGTERM)
+        assert all(isinstance(each.exception(PATIENCE_S), batched.DisconnectedError) for each in futures)
+        server.let_go()
+        assert server.ended() == 1
+        assert "calls that have no answer after 0 s: 2" in server.log
+        assert "the server has ended" in server.log
 
 
 IN_A_CONTAINER = ("unshare", "--user", "--map-root-user", "--pid", "--fork", "--kill-child")

@@ -87,9 +87,10 @@ def serve(  # noqa: PLR0913
 
     Raises:
         ValueError: An option has no meaning, or two functions have the same name.
-        TypeError: A function is not decorated, or `drain_s` or `token` is of the wrong type.
+        TypeError: A function is not decorated, or an option is of the wrong type.
         ImportError: An option needs a library that is not installed.
         OSError: Nothing can listen there.
+        Exception: What `stop` raises when it is asked: then the server ends.
 
     """
     named: dict[str, Any] = {}
@@ -164,6 +165,8 @@ class Serving:
             if token is not None:
                 raise ValueError("give either token or token_file")
             token = token_in(Path(token_file))
+        if stop is not None and not callable(getattr(stop, "is_set", None)):
+            raise TypeError(f"stop must be a threading.Event, or have its is_set, got {stop!r}")
         self.at: str = bind
         """Where it listens, or tries to."""
         self.is_ready: bool = False
@@ -221,6 +224,9 @@ class Serving:
         try:
             with _signals(loop, ends.set):
                 await self._server.run(ends, self._ready)
+            for each in tasks:
+                if each.done():
+                    each.result()
         finally:
             for each in tasks:
                 each.cancel()
@@ -258,9 +264,11 @@ class Serving:
 
 async def _watch(stop: Stop, ends: asyncio.Event) -> None:
     """Look at `stop` again and again: it may be one of another process, which wakes no event loop."""
-    while not stop.is_set():  # noqa: ASYNC110
-        await asyncio.sleep(_LOOK_S)
-    ends.set()
+    try:
+        while not stop.is_set():  # noqa: ASYNC110
+            await asyncio.sleep(_LOOK_S)
+    finally:
+        ends.set()  # else an event that fails, as its process has ended, would never end the server
 
 
 @contextmanager

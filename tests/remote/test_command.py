@@ -490,6 +490,31 @@ def test_an_event_of_another_process_stops_it_too() -> None:
         assert not thread.is_alive()
 
 
+class Failing:
+    """An event of a process that has ended."""
+
+    def is_set(self) -> bool:
+        """Fail."""
+        raise EOFError("of the event")
+
+
+def test_an_event_that_fails_ends_it() -> None:
+    """Nothing else could tell a server in a thread to end; its caller gets the error."""
+    told: list[BaseException] = []
+    with folder() as found:
+
+        def run() -> None:
+            try:
+                batched.serve(increment, stop=Failing(), **place_in(found))
+            except EOFError as error:
+                told.append(error)
+
+        thread = threading.Thread(target=run, daemon=True)
+        thread.start()
+        thread.join(PATIENCE_S)
+        assert [str(each) for each in told] == ["of the event"]
+
+
 class OfInstance:
     """A class with a method that can be served of an instance only."""
 
@@ -510,6 +535,7 @@ class OfInstance:
         ((increment,), {"protocol": "json"}, ValueError, "pickle, msgpack"),
         ((increment,), {"http": "127.0.0.1:99999"}, ValueError, "HOST:PORT"),
         ((increment,), {"bind": "tcp:127.0.0.1:0", "token": b"t"}, TypeError, "a str, got bytes"),
+        ((increment,), {"stop": True}, TypeError, "stop must be a threading.Event"),
         ((of_context,), {}, ValueError, "Make the key a parameter of of_context"),
     ],
 )

@@ -69,6 +69,17 @@ def test_functions_and_methods_are_served_by_name() -> None:
             client.other(1)
 
 
+@needs_unix
+def test_relative_paths_are_of_the_folder_of_the_command() -> None:
+    """Also if the module of the model goes to another folder as it is imported."""
+    with folder() as elsewhere:
+        arguments = (DOUBLE, "--bind", "unix:s.sock", "--token-file", "token")
+        with command(*arguments, MODEL_GOES_TO=str(elsewhere)) as server:
+            server.until("served at")
+            assert {"s.sock", "token"} <= {each.name for each in server.folder.iterdir()}
+        assert not [*elsewhere.iterdir()]
+
+
 MISTAKES = [
     (["model_of_test"], "MODULE:FUNCTION"),
     (["model_of_test:"], "MODULE:FUNCTION"),

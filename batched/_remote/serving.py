@@ -17,6 +17,7 @@ from typing import Any, Protocol
 
 from batched._api.function import DecoratedFunction
 from batched._api.through_class import ThroughClass
+from batched._core.option_checks import an_int
 from batched._drivers.private_python import running_loop_or_none
 from batched._logs import log
 from batched._remote.addresses import Address, listen
@@ -28,6 +29,8 @@ from batched._remote.server import Server
 from batched._remote.systemd import notify
 
 _LOOK_S = 0.05
+_NO_GROUP = (1 << 32) - 1
+"""The number by which the system is told to leave a group as it is; there is none from here on."""
 _GRACE_S = 1.0
 _SIGNALS = [
     getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGBREAK") if hasattr(signal, name)
@@ -157,8 +160,7 @@ class Serving:
                     f"clients have a function as an attribute, of which {name!r} cannot be the name"
                 )
         drain_s = checked_seconds("drain_s", drain_s)
-        if max_frame_bytes < 1:
-            raise ValueError(f"max_frame_bytes must be at least 1, got {max_frame_bytes!r}")
+        max_frame_bytes = an_int(1)("max_frame_bytes", max_frame_bytes)
         if token is not None and not isinstance(token, str):
             raise TypeError(f"token must be a str, got {type(token).__name__}")
         if token_file is not None:
@@ -320,7 +322,10 @@ def token_in(file: Path) -> str:
     """Return the token in a file. One that is missing is made, readable for this user only."""
     if not file.exists():
         _make_token(file)
-    token = file.read_text("utf-8").strip()
+    try:
+        token = file.read_text("utf-8").strip()
+    except UnicodeDecodeError:
+        raise ValueError(f"the token file {file} is no text in UTF-8: give another file") from None
     if not token:
         raise ValueError(f"the token file {file} is empty: remove it, and a token is made")
     if os.name == "posix" and file.stat().st_mode & 0o077:
@@ -342,6 +347,8 @@ def _make_token(file: Path) -> None:
 
 def host_and_port(text: str) -> tuple[str, int]:
     """Return the two parts of `HOST:PORT`."""
+    if not isinstance(text, str):
+        raise TypeError(f"http must be HOST:PORT, such as 127.0.0.1:9100, got {text!r}")
     host, colon, port = text.rpartition(":")
     host = host.strip("[]")
     if not colon or not host or not port.isdecimal() or int(port) >= 1 << 16:
@@ -357,7 +364,12 @@ def _group(group: str | int, bind: str) -> int:
     """Return the number of a group; `ValueError` if there is none of this name, or no unix socket."""
     if bind.startswith("tcp:"):
         raise ValueError("group is for unix sockets: what tcp has is a token")
+    meant = f"group must be the name or the number of a group, got {group!r}"
+    if isinstance(group, bool) or not isinstance(group, int | str):
+        raise TypeError(meant)
     if isinstance(group, int) or group.isdecimal():
+        if not 0 <= int(group) < _NO_GROUP:
+            raise ValueError(meant)
         return int(group)
     try:
         import grp  # noqa: PLC0415  Windows has no such module

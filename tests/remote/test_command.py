@@ -6,6 +6,7 @@ import asyncio
 import json
 import multiprocessing
 import os
+import re
 import signal
 import socket
 import stat
@@ -40,6 +41,9 @@ def negate(items: list[int]) -> list[int]:
     return [-item for item in items]
 
 
+ENDED = threading.Event()
+"""Has a server end at once that should not begin."""
+ENDED.set()
 CUSTOMER: ContextVar[str] = ContextVar("CUSTOMER", default="none")
 
 
@@ -321,11 +325,12 @@ def test_a_token_that_others_can_read_is_told(caplog: pytest.LogCaptureFixture) 
     assert "chmod 600" in caplog.text
 
 
-def test_an_empty_token_file_is_refused() -> None:
+@pytest.mark.parametrize(("held", "message"), [(b"", "is empty"), (b"\xff\xfe", "is no text in UTF-8")])
+def test_a_token_file_without_a_token_is_refused(held: bytes, message: str) -> None:
     """Else anyone could call."""
     with folder() as found:
-        found.joinpath("token").touch()
-        with pytest.raises(ValueError, match="empty"):
+        found.joinpath("token").write_bytes(held)
+        with pytest.raises(ValueError, match=re.escape(f"{found / 'token'} {message}")):
             batched.serve(increment, bind="tcp:127.0.0.1:0", token_file=found / "token")
     with pytest.raises(ValueError, match="either"):
         batched.serve(increment, bind="tcp:127.0.0.1:0", token_file="token", token=TOKEN)
@@ -385,10 +390,20 @@ def test_another_user_is_refused_unless_of_the_group() -> None:
 
 
 @needs_unix
-def test_a_group_that_there_is_not_is_refused() -> None:
-    """With its name."""
-    with pytest.raises(ValueError, match="no group 'no such group'"):
-        batched.serve(increment, bind="unix:/tmp/never.sock", group="no such group")
+@pytest.mark.parametrize(
+    ("group", "kind", "message"),
+    [
+        ("no such group", ValueError, "no group 'no such group'"),
+        (-1, ValueError, "the number of a group, got -1"),
+        ("4294967295", ValueError, "the number of a group, got '4294967295'"),
+        (True, TypeError, "group must be the name or the number of a group, got True"),
+        (b"web", TypeError, "group must be the name or the number of a group, got b'web'"),
+    ],
+)
+def test_a_group_that_there_is_not_is_refused(group: Any, kind: type[Exception], message: str) -> None:
+    """With its name; the system takes some numbers for none, and the group of this process would do."""
+    with folder() as found, pytest.raises(kind, match=message):
+        batched.serve(increment, bind=f"unix:{found}/s.sock", group=group, stop=ENDED)
 
 
 # -- systemd -------------------------------------------------------------------------------------------
@@ -460,10 +475,11 @@ def test_a_socket_that_cannot_be_served_is_refused(
         assert message in said
 
 
-def test_a_file_that_is_no_socket_is_refused() -> None:
+@pytest.mark.parametrize("number", [999, 10**20])
+def test_a_file_that_is_no_socket_is_refused(number: int) -> None:
     """With its number."""
-    with pytest.raises(ValueError, match="fd:999 is no socket"):
-        batched.serve(increment, bind="fd:999")
+    with pytest.raises(ValueError, match=f"fd:{number} is no socket"):
+        batched.serve(increment, bind=f"fd:{number}")
 
 
 # -- in code -------------------------------------------------------------------------------------------
@@ -545,6 +561,9 @@ class OfInstance:
         ((increment,), {"bind": "/run/embed.sock"}, ValueError, "unix:PATH"),
         ((increment,), {"protocol": "json"}, ValueError, "pickle, msgpack"),
         ((increment,), {"http": "127.0.0.1:99999"}, ValueError, "HOST:PORT"),
+        ((increment,), {"http": 9100}, TypeError, "http must be HOST:PORT, .* got 9100"),
+        ((increment,), {"max_frame_bytes": "64M"}, TypeError, "max_frame_bytes must be an int, got '64M'"),
+        ((increment,), {"max_frame_bytes": 1e6}, TypeError, "max_frame_bytes must be an int, got 1000000.0"),
         ((increment,), {"bind": "tcp:127.0.0.1:0", "token": b"t"}, TypeError, "a str, got bytes"),
         ((increment,), {"stop": True}, TypeError, "stop must be a threading.Event"),
         ((of_context,), {}, ValueError, "Make the key a parameter of of_context"),
@@ -555,7 +574,7 @@ def test_a_mistake_in_code_is_an_error(
 ) -> None:
     """Before anything listens."""
     with folder() as found, pytest.raises(kind, match=message):
-        batched.serve(*functions, **{**place_in(found), **options})
+        batched.serve(*functions, **{**place_in(found), "stop": ENDED, **options})
 
 
 def test_a_running_loop_is_told_of_threads() -> None:

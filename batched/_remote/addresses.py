@@ -119,7 +119,7 @@ def _inherited(number: int) -> Listener:
             raise ValueError(f"systemd has opened the sockets fd:{_FIRST_FD} to fd:{last}, got fd:{number}")
     try:
         listener = Listener(fileno=os.dup(number))
-    except OSError as error:
+    except (OSError, OverflowError) as error:
         why = f"fd:{number} is no socket that the parent of this process has opened"
         raise ValueError(f"{why}: {error}") from error
     accepts = getattr(socket, "SO_ACCEPTCONN", None)

@@ -6,14 +6,17 @@ import argparse
 import importlib
 import logging
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
+from batched._remote.addresses import parsed
 from batched._remote.frames import MAX_FRAME_BYTES
 from batched._remote.protocols import PROTOCOLS
-from batched._remote.serving import Serving, name_of, remedy
+from batched._remote.serving import Serving, at_once, name_of, remedy
 
 _USAGE, _FAILED = 2, 1
 _EPILOG = """Example:
@@ -68,6 +71,13 @@ def _serve(given: argparse.Namespace) -> int:
     if given.lock is not None:
         os.set_inheritable(given.lock, False)  # noqa: FBT003
         os.register_at_fork(after_in_child=partial(os.close, given.lock))
+    signal.signal(signal.SIGTERM, at_once())  # until it serves: a model may take long to load
+    # Before a module is imported, which may go to another folder.
+    token_file = None if given.token_file is None else Path(given.token_file).absolute()
+    try:
+        bind = str(parsed(given.bind))
+    except ValueError as error:
+        return _say(error, _USAGE)
     try:
         functions = _functions(given.functions)
     except UsageError as error:
@@ -76,11 +86,11 @@ def _serve(given: argparse.Namespace) -> int:
     try:
         serving = Serving(
             functions,
-            bind=given.bind,
+            bind=bind,
             group=given.group,
             protocol=given.protocol,
             http=given.http,
-            token_file=given.token_file,
+            token_file=token_file,
             drain_s=given.drain_s,
             max_frame_bytes=given.max_frame_bytes,
             unused_s=given.until_unused,
@@ -94,7 +104,7 @@ def _serve(given: argparse.Namespace) -> int:
         if serving.is_ready:
             raise
         return _say(f"cannot listen at {serving.at}: {error.strerror or error}", _FAILED)
-    return 0
+    return _FAILED if serving.lost else 0
 
 
 def _say(why: object, status: int) -> int:

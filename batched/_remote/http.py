@@ -10,6 +10,7 @@ from importlib import import_module
 from itertools import chain
 from socket import AF_INET, AF_INET6
 from socketserver import ThreadingTCPServer
+from time import sleep
 from typing import Any, Final
 
 from batched._drivers.fork_and_exit import register
@@ -24,6 +25,7 @@ _FAMILIES: tuple[tuple[str, str, str, Callable[[ClientFigures], int]], ...] = (
     ("Counter", "received_bytes", "Bytes that a client has sent to the server", lambda c: c.bytes_in),
     ("Counter", "sent_bytes", "Bytes that the server has sent to a client", lambda c: c.bytes_out),
 )
+_PAUSE_S = 0.2
 _TEXT: Final = "text/plain; charset=utf-8"
 
 
@@ -112,6 +114,14 @@ class _Server(ThreadingTCPServer):
         self.page = page
         self.address_family = AF_INET6 if ":" in where[0] else AF_INET
         super().__init__(where, _Handler)
+
+    def get_request(self) -> Any:
+        """Take a connection; wait after a failure: without file descriptors, the next attempt is at once."""
+        try:
+            return super().get_request()
+        except OSError:
+            sleep(_PAUSE_S)
+            raise
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Say nothing of a peer that has left."""

@@ -49,6 +49,8 @@ class Server:
         self.max_frame_bytes: int = max_frame_bytes
         self.sessions: set[Session] = set()
         self.ends: bool = False
+        self.lost: int = 0
+        """How many calls had no answer when it could wait no longer."""
         self.clients: Clients = Clients()
         for name, function in functions.items():
             check_served(name, function)
@@ -95,6 +97,7 @@ class Server:
             accepting.close()
             for session in list(self.sessions):
                 session.close()
+                session.abort()  # a client that does not read would keep it open for as long as the process
             for served in self.served.values():
                 await served.driver.rest()
 
@@ -124,6 +127,9 @@ class Server:
                 if not session.unanswered:  # of an event loop that is closed, and not collected yet
                     session.close()
             await self._without_sessions(self._drain_s - LEAVE_S)
+        self.lost = sum(each.unanswered for each in self.sessions)
+        if self.lost:
+            log(logging.WARNING, "calls that have no answer after %g s: %s", self._drain_s, self.lost)
 
     async def _without_sessions(self, limit_s: float) -> None:
         """Wait until all connections have ended, but not longer than that."""

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 
 from batched._api.function import DecoratedFunction
 from batched._api.through_class import ThroughClass
+from batched._core.option_checks import an_int
 from batched._drivers.private_python import running_loop_or_none
 from batched._logs import log
 from batched._remote.addresses import Address, listen
@@ -28,6 +29,8 @@ from batched._remote.server import Server
 from batched._remote.systemd import notify
 
 _LOOK_S = 0.05
+_NO_GROUP = (1 << 32) - 1
+"""The number by which the system is told to leave a group as it is; there is none from here on."""
 _GRACE_S = 1.0
 _SIGNALS = [
     getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGBREAK") if hasattr(signal, name)
@@ -88,9 +91,10 @@ def serve(  # noqa: PLR0913
 
     Raises:
         ValueError: An option has no meaning, or two functions have the same name.
-        TypeError: A function is not decorated, or `drain_s` or `token` is of the wrong type.
+        TypeError: A function is not decorated, or an option is of the wrong type.
         ImportError: An option needs a library that is not installed.
         OSError: Nothing can listen there.
+        Exception: What `stop` raises when it is asked: then the server ends.
 
     """
     named: dict[str, Any] = {}
@@ -157,14 +161,15 @@ class Serving:
                     f"clients have a function as an attribute, of which {name!r} cannot be the name"
                 )
         drain_s = checked_seconds("drain_s", drain_s)
-        if max_frame_bytes < 1:
-            raise ValueError(f"max_frame_bytes must be at least 1, got {max_frame_bytes!r}")
+        max_frame_bytes = an_int(1)("max_frame_bytes", max_frame_bytes)
         if token is not None and not isinstance(token, str):
             raise TypeError(f"token must be a str, got {type(token).__name__}")
         if token_file is not None:
             if token is not None:
                 raise ValueError("give either token or token_file")
             token = token_in(Path(token_file))
+        if stop is not None and not callable(getattr(stop, "is_set", None)):
+            raise TypeError(f"stop must be a threading.Event, or have its is_set, got {stop!r}")
         self.at: str = bind
         """Where it listens, or tries to."""
         self.is_ready: bool = False
@@ -188,6 +193,11 @@ class Serving:
         self._stop = stop
         self._when_ready = when_ready
         self._ends_process = ends_process
+
+    @property
+    def lost(self) -> int:
+        """How many calls had no answer when it could wait no longer."""
+        return self._server.lost
 
     def _clients(self) -> Mapping[str, Any]:
         return self._server.clients.figures(self._server.sessions)
@@ -217,6 +227,9 @@ class Serving:
         try:
             with _signals(loop, ends.set):
                 await self._server.run(ends, self._ready)
+            for each in tasks:
+                if each.done():
+                    each.result()
         finally:
             for each in tasks:
                 each.cancel()
@@ -254,9 +267,11 @@ class Serving:
 
 async def _watch(stop: Stop, ends: asyncio.Event) -> None:
     """Look at `stop` again and again: it may be one of another process, which wakes no event loop."""
-    while not stop.is_set():  # noqa: ASYNC110
-        await asyncio.sleep(_LOOK_S)
-    ends.set()
+    try:
+        while not stop.is_set():  # noqa: ASYNC110
+            await asyncio.sleep(_LOOK_S)
+    finally:
+        ends.set()  # else an event that fails, as its process has ended, would never end the server
 
 
 @contextmanager
@@ -269,7 +284,7 @@ def _signals(loop: asyncio.AbstractEventLoop, end: Callable[[], object]) -> Iter
 
     def told() -> None:
         for each in before:
-            _leave(loop, each, signal.SIG_DFL)
+            _leave(loop, each, at_once())
         end()
 
     try:
@@ -285,6 +300,18 @@ def _signals(loop: asyncio.AbstractEventLoop, end: Callable[[], object]) -> Iter
             _leave(loop, each, handler)
 
 
+def at_once() -> Any:
+    """Return the handler with which a signal ends this process at once.
+
+    The default does not, in the first process of a container: the system drops the signal there.
+    """
+    return _exit if os.getpid() == 1 else signal.SIG_DFL
+
+
+def _exit(number: int, _: object) -> None:
+    os._exit(128 + number)
+
+
 def _leave(loop: asyncio.AbstractEventLoop, number: signal.Signals, handler: Any) -> None:
     """Have `handler` get a signal, and the loop no more."""
     with suppress(NotImplementedError):
@@ -296,7 +323,10 @@ def token_in(file: Path) -> str:
     """Return the token in a file. One that is missing is made, readable for this user only."""
     if not file.exists():
         _make_token(file)
-    token = file.read_text("utf-8").strip()
+    try:
+        token = file.read_text("utf-8").strip()
+    except UnicodeDecodeError:
+        raise ValueError(f"the token file {file} is no text in UTF-8: give another file") from None
     if not token:
         raise ValueError(f"the token file {file} is empty: remove it, and a token is made")
     if os.name == "posix" and file.stat().st_mode & 0o077:
@@ -318,6 +348,8 @@ def _make_token(file: Path) -> None:
 
 def host_and_port(text: str) -> tuple[str, int]:
     """Return the two parts of `HOST:PORT`."""
+    if not isinstance(text, str):
+        raise TypeError(f"http must be HOST:PORT, such as 127.0.0.1:9100, got {text!r}")
     host, colon, port = text.rpartition(":")
     host = host.strip("[]")
     if not colon or not host or not port.isdecimal() or int(port) >= 1 << 16:
@@ -333,7 +365,12 @@ def _group(group: str | int, bind: str) -> int:
     """Return the number of a group; `ValueError` if there is none of this name, or no unix socket."""
     if bind.startswith("tcp:"):
         raise ValueError("group is for unix sockets: what tcp has is a token")
+    meant = f"group must be the name or the number of a group, got {group!r}"
+    if isinstance(group, bool) or not isinstance(group, int | str):
+        raise TypeError(meant)
     if isinstance(group, int) or group.isdecimal():
+        if not 0 <= int(group) < _NO_GROUP:
+            raise ValueError(meant)
         return int(group)
     try:
         import grp  # noqa: PLC0415  Windows has no such module

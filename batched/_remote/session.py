@@ -151,7 +151,7 @@ class Session(asyncio.BufferedProtocol):
                 self._take(each)
         except FrameError as error:
             log(logging.WARNING, "a connection was closed: %s", error)
-            self._transport.abort()
+            self.abort()
 
     def eof_received(self) -> bool:
         """Close: the client will not read answers either."""
@@ -224,7 +224,7 @@ class Session(asyncio.BufferedProtocol):
         """Close a connection that has not greeted: else all file descriptors might be spent on such ones."""
         if self._transport is not None:
             log(logging.WARNING, "a connection was closed: it has not greeted in %g s", GREETING_S)
-            self._transport.abort()
+            self.abort()
 
     def _reply(self, refusal: ServerGreeting) -> None:
         """Say why this client may not call, and close."""
@@ -248,6 +248,11 @@ class Session(asyncio.BufferedProtocol):
         self._flush()
         if self._transport is not None:
             self._transport.close()
+
+    def abort(self) -> None:
+        """End the connection, whatever has not been sent."""
+        if self._transport is not None:
+            self._transport.abort()
 
     def forget(self, nothing: int) -> None:
         """Let go of the socket in the child of a fork: its number is that of the file `nothing` from here on.

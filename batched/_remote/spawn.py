@@ -78,11 +78,13 @@ class Spawn:
         command = [sys.executable, "-m", "batched", "serve", *self.functions]
         command += ["--bind", str(self.address), "--until-unused", str(self._unused_s), "--lock", str(held)]
         found = os.pathsep.join(str(Path(each).absolute()) for each in sys.path)
+        environment = {**os.environ, "PYTHONPATH": found}
+        environment.pop("NOTIFY_SOCKET", None)  # systemd's, for the service that this process may be of
         with open(self._output, "wb", opener=_private) as output:
             server = subprocess.Popen(  # noqa: S603  it is this Python
                 command,
                 cwd=self.folder,
-                env={**os.environ, "PYTHONPATH": found},
+                env=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
@@ -102,8 +104,11 @@ class Spawn:
         with contextlib.suppress(OSError), Path(self._output).open("rb") as output:
             output.seek(max(os.fstat(output.fileno()).st_size - _MOST_OUTPUT, 0))
             told = output.read().decode(errors="replace").strip()
+        why = f"its output:\n{told}"
+        if not told:
+            why = "it has printed nothing: it may have been killed, as where memory runs out"
         names = ", ".join(self.functions)
-        return DisconnectedError(f"the server of {names} has ended before it was ready; its output:\n{told}")
+        return DisconnectedError(f"the server of {names} has ended before it was ready; {why}")
 
     @property
     def was_ready(self) -> bool:

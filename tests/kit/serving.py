@@ -24,8 +24,10 @@ HAS_UNIX = hasattr(socket, "AF_UNIX")
 TOKEN = "a token of the tests"
 COMMAND = (sys.executable, "-m", "batched", "serve")
 MODEL = """
-import pathlib, time
+import os, pathlib, time
 import batched
+
+os.chdir(os.environ.get("MODEL_GOES_TO", "."))
 
 @batched.dynamically(timeout_ms=0)
 def double(items):

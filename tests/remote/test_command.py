@@ -6,12 +6,14 @@ import asyncio
 import json
 import multiprocessing
 import os
+import re
 import signal
 import socket
 import stat
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 from contextvars import ContextVar
 from functools import cache
 from pathlib import Path
@@ -20,7 +22,7 @@ from typing import Any
 import pytest
 
 import batched
-from tests.kit.gate import PATIENCE_S
+from tests.kit.gate import PATIENCE_S, until
 from tests.kit.script import PACKAGE, run_script
 from tests.kit.serving import COMMAND, HAS_UNIX, MODEL, TOKEN, command, folder, place_in, served, start
 
@@ -39,6 +41,9 @@ def negate(items: list[int]) -> list[int]:
     return [-item for item in items]
 
 
+ENDED = threading.Event()
+"""Has a server end at once that should not begin."""
+ENDED.set()
 CUSTOMER: ContextVar[str] = ContextVar("CUSTOMER", default="none")
 
 
@@ -66,6 +71,17 @@ def test_functions_and_methods_are_served_by_name() -> None:
         assert [client.double(4), client.run(4), client.later(0), client.twice([1, 2])] == [8, 12, 0, [2, 4]]
         with pytest.raises(LookupError, match="double, run, later, twice"):
             client.other(1)
+
+
+@needs_unix
+def test_relative_paths_are_of_the_folder_of_the_command() -> None:
+    """Also if the module of the model goes to another folder as it is imported."""
+    with folder() as elsewhere:
+        arguments = (DOUBLE, "--bind", "unix:s.sock", "--token-file", "token")
+        with command(*arguments, MODEL_GOES_TO=str(elsewhere)) as server:
+            server.until("served at")
+            assert {"s.sock", "token"} <= {each.name for each in server.folder.iterdir()}
+        assert not [*elsewhere.iterdir()]
 
 
 MISTAKES = [
@@ -195,6 +211,76 @@ def test_a_batch_that_never_ends_does_not_hold_the_process() -> None:
             held.result(PATIENCE_S)
 
 
+@needs_signals
+def test_calls_that_come_too_late_for_their_answers_are_told() -> None:
+    """Of a batch that ends in time with the process: the status, and the log, say that calls were lost."""
+    with command("model_of_test:held", "--drain-s", "0") as server:
+        client = server.connect()
+        futures = [server.hold(client), client.held.submit(8)]
+        until(lambda: client.held.stats.queue_size == 1)
+        server.process.send_signal(signal.SIGTERM)
+        assert all(isinstance(each.exception(PATIENCE_S), batched.DisconnectedError) for each in futures)
+        server.let_go()
+        assert server.ended() == 1
+        assert "calls that have no answer after 0 s: 2" in server.log
+        assert "the server has ended" in server.log
+
+
+IN_A_CONTAINER = ("unshare", "--user", "--map-root-user", "--pid", "--fork", "--kill-child")
+"""Have a command be the first process of a container."""
+
+
+@cache
+def has_containers() -> bool:
+    """Whether this user may make what a container is made of."""
+    with suppress(OSError):
+        return subprocess.run([*IN_A_CONTAINER, "true"], capture_output=True, check=False).returncode == 0
+    return False
+
+
+@pytest.mark.parametrize("when", ["imported", "draining"])
+def test_the_first_process_of_a_container_ends_at_once_too(when: str) -> None:
+    """The system drops a signal for which such a process has no handler of its own."""
+    if not has_containers():
+        pytest.skip("needs unshare")
+    with folder() as found:
+        found.joinpath("signalled.py").write_text(SIGNALLED)
+        at = f"unix:{found}/s.sock"
+        order = [*IN_A_CONTAINER, *COMMAND, "signalled:twice", "--bind", at]
+        client = batched.connect(at, wait_s=PATIENCE_S)
+        with client, start(found, order, {"WHEN": when}) as process:
+            try:
+                if when == "draining":
+                    with suppress(batched.DisconnectedError):
+                        client.twice(1)
+                said = process.communicate(timeout=PATIENCE_S)[1]
+            finally:
+                process.kill()
+        assert process.returncode == 128 + signal.SIGTERM, said
+        assert ("served at" in said) == (when == "draining")
+
+
+SIGNALLED = """
+import os, signal, time
+import batched
+
+def tell():
+    os.kill(os.getpid(), signal.SIGTERM)
+
+if os.environ["WHEN"] == "imported":
+    tell()
+
+@batched.dynamically
+def twice(items):
+    before = signal.getsignal(signal.SIGTERM)
+    tell()
+    while signal.getsignal(signal.SIGTERM) is before:
+        time.sleep(0.001)
+    tell()
+    time.sleep(600)
+"""
+
+
 # -- tokens --------------------------------------------------------------------------------------------
 
 
@@ -239,11 +325,12 @@ def test_a_token_that_others_can_read_is_told(caplog: pytest.LogCaptureFixture) 
     assert "chmod 600" in caplog.text
 
 
-def test_an_empty_token_file_is_refused() -> None:
+@pytest.mark.parametrize(("held", "message"), [(b"", "is empty"), (b"\xff\xfe", "is no text in UTF-8")])
+def test_a_token_file_without_a_token_is_refused(held: bytes, message: str) -> None:
     """Else anyone could call."""
     with folder() as found:
-        found.joinpath("token").touch()
-        with pytest.raises(ValueError, match="empty"):
+        found.joinpath("token").write_bytes(held)
+        with pytest.raises(ValueError, match=re.escape(f"{found / 'token'} {message}")):
             batched.serve(increment, bind="tcp:127.0.0.1:0", token_file=found / "token")
     with pytest.raises(ValueError, match="either"):
         batched.serve(increment, bind="tcp:127.0.0.1:0", token_file="token", token=TOKEN)
@@ -303,10 +390,20 @@ def test_another_user_is_refused_unless_of_the_group() -> None:
 
 
 @needs_unix
-def test_a_group_that_there_is_not_is_refused() -> None:
-    """With its name."""
-    with pytest.raises(ValueError, match="no group 'no such group'"):
-        batched.serve(increment, bind="unix:/tmp/never.sock", group="no such group")
+@pytest.mark.parametrize(
+    ("group", "kind", "message"),
+    [
+        ("no such group", ValueError, "no group 'no such group'"),
+        (-1, ValueError, "the number of a group, got -1"),
+        ("4294967295", ValueError, "the number of a group, got '4294967295'"),
+        (True, TypeError, "group must be the name or the number of a group, got True"),
+        (b"web", TypeError, "group must be the name or the number of a group, got b'web'"),
+    ],
+)
+def test_a_group_that_there_is_not_is_refused(group: Any, kind: type[Exception], message: str) -> None:
+    """With its name; the system takes some numbers for none, and the group of this process would do."""
+    with folder() as found, pytest.raises(kind, match=message):
+        batched.serve(increment, bind=f"unix:{found}/s.sock", group=group, stop=ENDED)
 
 
 # -- systemd -------------------------------------------------------------------------------------------
@@ -378,10 +475,11 @@ def test_a_socket_that_cannot_be_served_is_refused(
         assert message in said
 
 
-def test_a_file_that_is_no_socket_is_refused() -> None:
+@pytest.mark.parametrize("number", [999, 10**20])
+def test_a_file_that_is_no_socket_is_refused(number: int) -> None:
     """With its number."""
-    with pytest.raises(ValueError, match="fd:999 is no socket"):
-        batched.serve(increment, bind="fd:999")
+    with pytest.raises(ValueError, match=f"fd:{number} is no socket"):
+        batched.serve(increment, bind=f"fd:{number}")
 
 
 # -- in code -------------------------------------------------------------------------------------------
@@ -419,6 +517,31 @@ def test_an_event_of_another_process_stops_it_too() -> None:
         assert not thread.is_alive()
 
 
+class Failing:
+    """An event of a process that has ended."""
+
+    def is_set(self) -> bool:
+        """Fail."""
+        raise EOFError("of the event")
+
+
+def test_an_event_that_fails_ends_it() -> None:
+    """Nothing else could tell a server in a thread to end; its caller gets the error."""
+    told: list[BaseException] = []
+    with folder() as found:
+
+        def run() -> None:
+            try:
+                batched.serve(increment, stop=Failing(), **place_in(found))
+            except EOFError as error:
+                told.append(error)
+
+        thread = threading.Thread(target=run, daemon=True)
+        thread.start()
+        thread.join(PATIENCE_S)
+        assert [str(each) for each in told] == ["of the event"]
+
+
 class OfInstance:
     """A class with a method that can be served of an instance only."""
 
@@ -438,7 +561,11 @@ class OfInstance:
         ((increment,), {"bind": "/run/embed.sock"}, ValueError, "unix:PATH"),
         ((increment,), {"protocol": "json"}, ValueError, "pickle, msgpack"),
         ((increment,), {"http": "127.0.0.1:99999"}, ValueError, "HOST:PORT"),
+        ((increment,), {"http": 9100}, TypeError, "http must be HOST:PORT, .* got 9100"),
+        ((increment,), {"max_frame_bytes": "64M"}, TypeError, "max_frame_bytes must be an int, got '64M'"),
+        ((increment,), {"max_frame_bytes": 1e6}, TypeError, "max_frame_bytes must be an int, got 1000000.0"),
         ((increment,), {"bind": "tcp:127.0.0.1:0", "token": b"t"}, TypeError, "a str, got bytes"),
+        ((increment,), {"stop": True}, TypeError, "stop must be a threading.Event"),
         ((of_context,), {}, ValueError, "Make the key a parameter of of_context"),
     ],
 )
@@ -447,7 +574,7 @@ def test_a_mistake_in_code_is_an_error(
 ) -> None:
     """Before anything listens."""
     with folder() as found, pytest.raises(kind, match=message):
-        batched.serve(*functions, **{**place_in(found), **options})
+        batched.serve(*functions, **{**place_in(found), "stop": ENDED, **options})
 
 
 def test_a_running_loop_is_told_of_threads() -> None:

@@ -526,6 +526,20 @@ def test_a_client_that_does_not_read_is_not_read(bind: str) -> None:
         until(lambda: server.sessions() <= 1)
 
 
+def test_a_client_that_does_not_read_is_left_at_the_end(bind: str) -> None:
+    """What it has not read by then is not sent, and its connection is not kept."""
+    big = batched.dynamically(lambda items: [bytes(3_000_000)] * len(items), timeout_ms=0)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as peer:
+        with serving(bind, functions={"big": big}, drain_s=0.0) as server:
+            peer.connect(bind.removeprefix("unix:"))
+            peer.sendall(hello() + a_call(1, Pickles().dump("x")[0]))
+            until(lambda: any(each.bytes_out > 3_000_000 for each in server.server.sessions.copy()))
+        peer.settimeout(PATIENCE_S)
+        with suppress(ConnectionResetError):
+            while peer.recv(1 << 20):
+                pass
+
+
 def test_a_connection_that_does_not_greet_is_closed(
     bind: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import socket
@@ -12,6 +13,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
+from socketserver import ThreadingTCPServer
 from typing import Any
 
 import pytest
@@ -128,6 +130,38 @@ def test_health_is_as_long_as_it_takes_calls(gate: Gate, port: int) -> None:
         server.end()
     with pytest.raises(urllib.error.URLError):
         ask(port, "/healthz")
+
+
+def test_a_page_without_file_descriptors_waits_until_it_tries_again(
+    port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would be asked to take the connection again at once, and take a processor from the model."""
+    attempts: list[int] = []
+    is_waiting, goes_on = threading.Event(), threading.Event()
+    accept = ThreadingTCPServer.get_request
+
+    def without_descriptors(server: ThreadingTCPServer) -> Any:
+        attempts.append(1)
+        if goes_on.is_set():
+            return accept(server)
+        if len(attempts) > 99:
+            is_waiting.set()
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    def wait(_: float) -> None:
+        is_waiting.set()
+        goes_on.wait(PATIENCE_S)
+
+    monkeypatch.setattr(ThreadingTCPServer, "get_request", without_descriptors)
+    monkeypatch.setattr("batched._remote.http.sleep", wait, raising=False)
+    with served(named(batched.dynamically(list), "same"), http=f"127.0.0.1:{port}"):
+        probe = threading.Thread(target=ask, args=(port, "/healthz"))
+        probe.start()
+        assert is_waiting.wait(PATIENCE_S)
+        assert len(attempts) == 1
+        goes_on.set()
+        probe.join(PATIENCE_S)
+        assert (probe.is_alive(), len(attempts)) == (False, 2)
 
 
 def test_other_requests(port: int) -> None:

@@ -37,6 +37,7 @@ def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "slowly.py").write_text("import time\ntime.sleep(0.5)\nfrom functions import *\n")
     (tmp_path / "broken.py").write_text("import a_module_that_is_missing\n")
     (tmp_path / "deadly.py").write_text("import os\nprint('about to die', flush=True)\nos._exit(3)\n")
+    (tmp_path / "killed.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n")
     (tmp_path / "t").mkdir()
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
@@ -100,6 +101,7 @@ def test_of_many_processes_one_starts_the_server_and_the_last_ends_it() -> None:
         ("broken:embed", "No module named 'a_module_that_is_missing'"),
         ("functions:missing", "functions has no missing"),
         ("deadly:embed", "about to die"),
+        ("killed:embed", "it has printed nothing: it may have been killed"),
     ],
 )
 def test_a_server_that_dies_at_its_start_says_why(spec: str, text: str) -> None:
@@ -151,6 +153,19 @@ def test_a_server_that_was_killed_is_started_again() -> None:
         second = client.process(1)
         assert asyncio.run(client.process.acall(1)) == second != first
     until(lambda: not is_alive(second))
+
+
+def test_systemd_is_told_nothing_of_a_server_that_a_service_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would take the end of the server for that of the service."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as told:
+        told.bind("told")
+        told.settimeout(0.0)
+        monkeypatch.setenv("NOTIFY_SOCKET", str(Path("told").absolute()))
+        with batched.connect(spawn="functions:process") as client:
+            server = client.process(1)
+        until(lambda: not is_alive(server))
+        with pytest.raises(BlockingIOError):
+            told.recv(99)
 
 
 def test_the_death_of_the_process_that_starts_it_does_not_matter() -> None:

@@ -507,7 +507,7 @@ class Batcher(Inbox):
 
         It is empty if the keys of all of its calls have changed.
         """
-        if self.first and self._takes_first():
+        if self._has_first:
             batch: Batch = self.first[0]
             if isinstance(batch, Aside):
                 self._aside_ran = True
@@ -602,10 +602,6 @@ class Batcher(Inbox):
         if part.behind in self.running or (skips_asides and isinstance(part, Aside)):
             return False
         return part.may_start()
-
-    def _takes_first(self) -> bool:
-        part = self.first[0]
-        return part.behind not in self.running and (self._has_first or not isinstance(part, Aside))
 
     def _refuse_changed(self, batch: Batch, now: float) -> None:
         """Remove from `batch`, which has just been taken, the calls of which a key has changed; they fail."""

@@ -95,7 +95,7 @@ class Batcher(Inbox):
         """When each batch started that runs."""
         self.first: deque[Half] = deque()
         """The parts of batches that are to run before the queue."""
-        self._has_parts = False  # whether any call may have parts
+        self._has_divided = False  # whether any call is a part of another
         self._known_keys: KnownKeys = KnownKeys()
         self.keys_may_change: bool = False
         """Whether any call has come so far that has a key which may change."""
@@ -253,7 +253,7 @@ class Batcher(Inbox):
             if keys:
                 self.queue.check_key(each)
         if call.is_divided:
-            self._has_parts = True
+            self._has_divided = True
         return calls
 
     def admit(self, call: Call, *, wait: bool, of_map: bool = False) -> bool:
@@ -310,7 +310,7 @@ class Batcher(Inbox):
             call, parts = found
             self.effects.let_in.append(call)
             self.in_hand += parts
-            self.admission.leave(call)
+            self.admission.end_wait(call)
             self.add(parts)
 
     # -- calls leave --------------------------------------------------------------------------------------
@@ -363,7 +363,7 @@ class Batcher(Inbox):
             self.admission.hand_over(call, miss_call)
         else:
             self.in_hand += parts
-            self.admission.leave(call)
+            self.admission.end_wait(call)
             self.add(parts)
 
     def _drop(self, call: Call) -> None:
@@ -647,7 +647,7 @@ class Batcher(Inbox):
                 if is_lesson or told or self._ended:
                     self._learn(Run(batch, started, now, len(done), error, is_lesson=is_lesson), told)
         finally:  # also after a fault of this library
-            if self._has_parts or self.admission.awaiting_room:
+            if self._has_divided or self.admission.awaiting_room:
                 self.answer(done)
             elif done:
                 self.effects.answered += done
@@ -719,7 +719,7 @@ class Batcher(Inbox):
         """Whether such a batch is to run: perhaps not every worker may run it. Needs the lock."""
         return any(isinstance(part, Aside) for part in self.first)
 
-    def end_parts(self, error: BaseException, now: float) -> None:
+    def end_first(self, error: BaseException, now: float) -> None:
         """Answer the calls of the parts that were to run before the queue with `error`: they do not run."""
         for part in [part for part in self.first if not isinstance(part, Aside)]:
             self.first.remove(part)
@@ -825,7 +825,7 @@ class Batcher(Inbox):
     def answer(self, calls: list[Call]) -> None:
         """Have the callers of `calls`, which are done, be woken; of a part, of what it is a part of."""
         unwanted: list[Call] = []
-        if self._has_parts:
+        if self._has_divided:
             calls, unwanted = completed(calls)
         self.effects.answered += calls
         if self.in_flight is not None:

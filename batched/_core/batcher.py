@@ -109,11 +109,12 @@ class Batcher(Inbox):
         """Begin with an empty queue, and with nothing learned."""
         options = self.options
         self.queue: Any = self._new_queue(options.batch_size, options.small_batch_threshold)
+        """A `Queue`, or `KeyedQueues`: `is_keyed` says which, where it matters."""
         self.admission: Admission = Admission(self._name, options, self.queue.tenants, self._waits)
         self.fault: Exception | None = None
         """An error of this library, while it queued calls."""
         self.in_hand: list[Call] = []  # these calls
-        self._has_first = False  # whether the next batch is a part, as `plan` has found
+        self._has_first = False  # whether the next batch is the first of `first`, as `plan` has found
         self._aside_ran = False  # last: then calls that are due have a turn
         self.window: Window = AtOnce(StartReason.NO_GAIN)
         """Says until when a batch that is not full is held back."""
@@ -497,7 +498,7 @@ class Batcher(Inbox):
 
     def _start_by(self, now: float) -> float:
         """Return when the next call with a deadline is to start."""
-        start_by = inf
+        start_by = inf  # as if no window said when: what is left is what deadlines want
         for sooner in self._start:
             start_by, _ = sooner(start_by, StartReason.DEADLINE, now)
         return start_by
@@ -625,8 +626,8 @@ class Batcher(Inbox):
     ) -> bool:
         """Hand the calls of `batch`, which has run, their parts, as the collator has split them; count it.
 
-        Those that are `done` are given where they have been answered otherwise, as after an `error`. Returns
-        whether callers have their answers, and are to be told.
+        Where the calls have been answered before, after an `error` or piece by piece, there are no `parts`,
+        and `done` has the calls that are done. Returns whether callers have their answers, to be told.
         """
         if done is None:
             done = batch.answer(parts, self._collator)

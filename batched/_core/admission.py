@@ -231,7 +231,7 @@ class Admission:
         other = next((call for call in self.awaiting_room if call not in self._maps), None)
         return [first] if other is None else [first, other]
 
-    def leave(self, call: Call) -> list[Call]:
+    def end_wait(self, call: Call) -> list[Call]:
         """Forget that `call` waits for room; return its parts, none if it did not wait."""
         parts = self.awaiting_room.pop(call, [])
         if parts:
@@ -240,7 +240,7 @@ class Admission:
             else:
                 self._promised -= _items(parts)
             if self._tenants is not None:
-                self._tenants.leave(call)
+                self._tenants.end_wait(call)
         return parts
 
     def hand_over(self, call: Call, other: Call) -> None:
@@ -253,11 +253,11 @@ class Admission:
         if self._tenants is not None:
             other.tenant = tenant_of(call)
             self._tenants.wait(other)
-            self._tenants.leave(call)
+            self._tenants.end_wait(call)
 
     def clear(self) -> list[Call]:
         """Forget the calls that wait for room; return their parts."""
-        return [part for call in [*self.awaiting_room] for part in self.leave(call)]
+        return [part for call in [*self.awaiting_room] for part in self.end_wait(call)]
 
     def waiting_calls(self) -> list[Call]:
         """Return the calls that wait for room."""

@@ -95,7 +95,7 @@ class Batcher(Inbox):
         """When each batch started that runs."""
         self.first: deque[Half] = deque()
         """The parts of batches that are to run before the queue."""
-        self._has_parts = False  # whether any call may have parts
+        self._has_divided = False  # whether any call is a part of another
         self._known_keys: KnownKeys = KnownKeys()
         self.keys_may_change: bool = False
         """Whether any call has come so far that has a key which may change."""
@@ -109,11 +109,12 @@ class Batcher(Inbox):
         """Begin with an empty queue, and with nothing learned."""
         options = self.options
         self.queue: Any = self._new_queue(options.batch_size, options.small_batch_threshold)
+        """A `Queue`, or `KeyedQueues`: `is_keyed` says which, where it matters."""
         self.admission: Admission = Admission(self._name, options, self.queue.tenants, self._waits)
         self.fault: Exception | None = None
         """An error of this library, while it queued calls."""
         self.in_hand: list[Call] = []  # these calls
-        self._has_first = False  # whether the next batch is a part, as `plan` has found
+        self._has_first = False  # whether the next batch is the first of `first`, as `plan` has found
         self._aside_ran = False  # last: then calls that are due have a turn
         self.window: Window = AtOnce(StartReason.NO_GAIN)
         """Says until when a batch that is not full is held back."""
@@ -253,7 +254,7 @@ class Batcher(Inbox):
             if keys:
                 self.queue.check_key(each)
         if call.is_divided:
-            self._has_parts = True
+            self._has_divided = True
         return calls
 
     def admit(self, call: Call, *, wait: bool, of_map: bool = False) -> bool:
@@ -310,7 +311,7 @@ class Batcher(Inbox):
             call, parts = found
             self.effects.let_in.append(call)
             self.in_hand += parts
-            self.admission.leave(call)
+            self.admission.end_wait(call)
             self.add(parts)
 
     # -- calls leave --------------------------------------------------------------------------------------
@@ -363,7 +364,7 @@ class Batcher(Inbox):
             self.admission.hand_over(call, miss_call)
         else:
             self.in_hand += parts
-            self.admission.leave(call)
+            self.admission.end_wait(call)
             self.add(parts)
 
     def _drop(self, call: Call) -> None:
@@ -497,7 +498,7 @@ class Batcher(Inbox):
 
     def _start_by(self, now: float) -> float:
         """Return when the next call with a deadline is to start."""
-        start_by = inf
+        start_by = inf  # as if no window said when: what is left is what deadlines want
         for sooner in self._start:
             start_by, _ = sooner(start_by, StartReason.DEADLINE, now)
         return start_by
@@ -507,7 +508,7 @@ class Batcher(Inbox):
 
         It is empty if the keys of all of its calls have changed.
         """
-        if self.first and self._takes_first():
+        if self._has_first:
             batch: Batch = self.first[0]
             if isinstance(batch, Aside):
                 self._aside_ran = True
@@ -603,10 +604,6 @@ class Batcher(Inbox):
             return False
         return part.may_start()
 
-    def _takes_first(self) -> bool:
-        part = self.first[0]
-        return part.behind not in self.running and (self._has_first or not isinstance(part, Aside))
-
     def _refuse_changed(self, batch: Batch, now: float) -> None:
         """Remove from `batch`, which has just been taken, the calls of which a key has changed; they fail."""
         faults = [(piece, fault) for piece in batch.slices if (fault := fault_of(piece[0])) is not None]
@@ -629,8 +626,8 @@ class Batcher(Inbox):
     ) -> bool:
         """Hand the calls of `batch`, which has run, their parts, as the collator has split them; count it.
 
-        Those that are `done` are given where they have been answered otherwise, as after an `error`. Returns
-        whether callers have their answers, and are to be told.
+        Where the calls have been answered before, after an `error` or piece by piece, there are no `parts`,
+        and `done` has the calls that are done. Returns whether callers have their answers, to be told.
         """
         if done is None:
             done = batch.answer(parts, self._collator)
@@ -651,7 +648,7 @@ class Batcher(Inbox):
                 if is_lesson or told or self._ended:
                     self._learn(Run(batch, started, now, len(done), error, is_lesson=is_lesson), told)
         finally:  # also after a fault of this library
-            if self._has_parts or self.admission.awaiting_room:
+            if self._has_divided or self.admission.awaiting_room:
                 self.answer(done)
             elif done:
                 self.effects.answered += done
@@ -723,7 +720,7 @@ class Batcher(Inbox):
         """Whether such a batch is to run: perhaps not every worker may run it. Needs the lock."""
         return any(isinstance(part, Aside) for part in self.first)
 
-    def end_parts(self, error: BaseException, now: float) -> None:
+    def end_first(self, error: BaseException, now: float) -> None:
         """Answer the calls of the parts that were to run before the queue with `error`: they do not run."""
         for part in [part for part in self.first if not isinstance(part, Aside)]:
             self.first.remove(part)
@@ -829,7 +826,7 @@ class Batcher(Inbox):
     def answer(self, calls: list[Call]) -> None:
         """Have the callers of `calls`, which are done, be woken; of a part, of what it is a part of."""
         unwanted: list[Call] = []
-        if self._has_parts:
+        if self._has_divided:
             calls, unwanted = completed(calls)
         self.effects.answered += calls
         if self.in_flight is not None:

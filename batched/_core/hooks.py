@@ -14,8 +14,8 @@
 | `answered(run)` | likewise; of runs in the midst of lists, which answer no call, only of lessons |
 | `lesson(run)` | likewise, if it is one to learn from |
 
-All but `door` with the lock. A batcher keeps, for each hook, the methods of the features that have it;
-mostly none.
+All but `door` with the lock. No hook is told which items join a batch that runs (`continuous`). A batcher
+keeps, for each hook, the methods of the features that have it; mostly none.
 """
 
 from __future__ import annotations

@@ -40,8 +40,8 @@ class Queue:
         "_most_saved",
         "_small",
         "_without_small",
-        "aside",
         "batch_size",
+        "in_hand",
         "items",
         "large_limit",
         "taking",
@@ -59,7 +59,7 @@ class Queue:
         self.items: int = 0  # waiting, of both classes
         self.taking: list[Slice] = []
         """What the last batch has, or is about to have."""
-        self.aside: list[Call] = []
+        self.in_hand: list[Call] = []
         """The calls that wait, while they are classed anew."""
         self.tenants: Tenants | None = tenants
         """What waits of each tenant, if tenants take turns; these queues may be several."""
@@ -79,14 +79,14 @@ class Queue:
         self.threshold: int = threshold
         # Below four a batch, what is paid out at once would be all of it.
         self._most_saved = float(_SAVED * batch_size) if batch_size * PAID_OUT >= 1 else 1.0
-        self.aside = waiting = sorted(self.waiting_calls(), key=_arrived)
+        self.in_hand = waiting = sorted(self.waiting_calls(), key=_arrived)
         self._clear()
         if self.tenants is not None:
             self._small = TenantTurns(batch_size, self.tenants, large=False)
             self._large = TenantTurns(batch_size, self.tenants, large=True)
         self.items = self._large_items = 0
         self.push_all(waiting)
-        self.aside = []
+        self.in_hand = []
 
     def take_turns(self, tenants: Tenants) -> None:
         """Have `tenants` take turns from now on, with the calls that wait too."""
@@ -274,7 +274,7 @@ class Queue:
 
     def known_calls(self) -> list[Call]:
         """Return all calls that may wait, some twice, also where a step was broken off in the middle."""
-        return [*self._small, *self._large, *self._alone, *self.aside]
+        return [*self._small, *self._large, *self._alone, *self.in_hand]
 
     def is_uneven(self, call: Call) -> bool:  # noqa: ARG002  here none is
         """Whether other items of `call` wait than just the last ones."""

@@ -24,6 +24,7 @@ class River(Protocol):
     later: deque[Callable[[], None]]
     batch_s: float
     queue: Any
+    """A `Queue`, or `KeyedQueues`."""
     counters: Counters
     running: dict[Batch, float]
     first: deque[Half]

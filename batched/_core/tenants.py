@@ -125,7 +125,7 @@ class Tenants:
         """Note that `call` waits for room."""
         self._of(call).outside[call] = None
 
-    def leave(self, call: Call) -> None:
+    def end_wait(self, call: Call) -> None:
         """Note that `call` does not wait for room any more; the next turn of its tenant is the last."""
         tenant = self._known.pop(tenant_of(call))
         del tenant.outside[call]

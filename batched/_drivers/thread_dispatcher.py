@@ -203,7 +203,7 @@ class ThreadDispatcher(Dispatcher):
             return
         try:
             with self.lock:
-                self.batcher.end_parts(error, monotonic())
+                self.batcher.end_first(error, monotonic())
                 self.batcher.close(error)
                 self._let_in([*self.blocked])
         except BaseException as fault:

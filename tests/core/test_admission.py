@@ -62,7 +62,7 @@ class Alone:
         found = []
         while (following := self.admission.next(self.queued)) is not None:
             call, parts = following
-            assert self.admission.leave(call) == parts
+            assert self.admission.end_wait(call) == parts
             self.queued += sum(part.size for part in parts)
             found.append(call)
         return found
@@ -168,9 +168,9 @@ def test_room_that_is_promised_to_a_call_is_no_others_until_it_leaves() -> None:
     alone.queued = 3
     with pytest.raises(QueueFullError):
         alone.come(listed(2), wait=False)
-    assert alone.admission.leave(waits) == [waits]
+    assert alone.admission.end_wait(waits) == [waits]
     assert alone.come(listed(2), wait=False)
-    assert alone.admission.leave(waits) == []
+    assert alone.admission.end_wait(waits) == []
 
 
 def test_room_is_promised_in_an_empty_queue_too() -> None:
@@ -325,7 +325,7 @@ def test_small_calls_do_not_go_ahead_of_a_map_for_ever() -> None:
     for _ in range(PASSED):
         small = alone.small_that_waits()
         assert alone.admission.next(7) == (small, [small])
-        alone.admission.leave(small)
+        alone.admission.end_wait(small)
     alone.queued = 4
     assert alone.come(listed(1), wait=False)
     small = alone.small_that_waits()
@@ -363,7 +363,7 @@ def test_a_map_that_leaves_takes_its_promise_along_and_a_call_in_its_place_is_of
     alone.queued = 5
     with pytest.raises(QueueFullError):
         alone.come(listed(2), large=True, wait=False)
-    assert alone.admission.leave(other) == [of_map]
+    assert alone.admission.end_wait(other) == [of_map]
     with pytest.raises(QueueFullError, match="and 1 more waiting for room"):
         alone.come(listed(3), large=True, wait=False)
     assert alone.come(listed(2), large=True, wait=False)
@@ -437,8 +437,8 @@ def test_a_call_that_waits_for_room_belongs_to_the_tenant_of_its_first_part() ->
     call, part = listed(1), of_tenant("few", 1)
     assert not alone.admission.admit(call, [part], alone.queued, large=False, wait=True)
     assert call.tenant == "few"
-    assert alone.admission.leave(call) == [part]
-    assert alone.admission.leave(call) == []
+    assert alone.admission.end_wait(call) == [part]
+    assert alone.admission.end_wait(call) == []
 
 
 def test_of_calls_that_wait_for_room_that_of_the_tenant_with_least_comes_first() -> None:
@@ -449,7 +449,7 @@ def test_of_calls_that_wait_for_room_that_of_the_tenant_with_least_comes_first()
     alone.admission.hand_over(second, other)
     assert other.tenant == "few"
     assert alone.admission.next(4) == (other, [second])
-    alone.admission.leave(other)
+    alone.admission.end_wait(other)
     assert alone.admission.next(4) == (first, [first])
     assert len(tenants) == 2
 

@@ -69,6 +69,12 @@ def test_a_feature_has_at_any_time_hooks_that_there_are_and_a_method_for_each(ki
     assert names == {name for name in HOOKS if callable(getattr(kind, name, None))}
 
 
+def test_the_table_of_rooms_names_the_module_of_each_feature() -> None:
+    """A feature that the page lacks is one that a reader does not look for."""
+    rows = HOUSE.partition("| `_features`: what takes part |")[2].partition("| `_core`:")[0]
+    assert {*re.findall(r"\w+", rows)} >= {path.stem for path in PATHS.values()}
+
+
 def test_there_are_few_hooks() -> None:
     assert len({*HOOKS}) == len(HOOKS) <= MOST
 

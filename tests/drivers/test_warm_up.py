@@ -37,7 +37,8 @@ def test_it_runs_before_the_queue_and_counts_nowhere() -> None:
     assert driver.run(aside, 1.0) == [call]
     assert call.results == [1, 2]
     assert driver.stats(0.0) == before
-    assert driver.pop(0.0).size == 1
+    assert driver.delay(1.0) == 0.0
+    assert driver.pop(1.0).size == 1
 
 
 def test_its_error_is_that_of_its_call_and_it_runs_no_second_time() -> None:

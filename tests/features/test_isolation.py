@@ -299,6 +299,7 @@ def test_each_caller_of_an_outage_gets_the_error_of_the_last_run_that_it_was_in(
     driver.push(*calls)
     errors = {4: KeyError(4), 2: ConnectionError(2)}
     driver.fail(driver.pop(0.0), errors[4], 1.0)
+    assert driver.delay(1.0) == 0.0
     half = driver.pop(1.0)
     assert len(half) == 2
     assert driver.fail(half, errors[2], 2.0)
@@ -319,6 +320,7 @@ def test_an_error_need_not_be_true() -> None:
     calls = singles(4)
     driver.push(*calls)
     driver.fail(driver.pop(0.0), Doubtful(), 1.0)
+    assert driver.delay(1.0) == 0.0
     assert driver.fail(driver.pop(1.0), ConnectionError(), 2.0)
     assert [type(call.error) for call in calls] == [ConnectionError, ConnectionError, Doubtful, Doubtful]
 
@@ -381,6 +383,7 @@ def test_halves_follow_a_smaller_batch_size() -> None:
     calls = singles()
     driver.push(*calls)
     driver.fail(driver.pop(0.0), ValueError(), 1.0)
+    assert driver.delay(1.0) == 0.0
     driver.fail(driver.pop(1.0), ValueError(), 2.0)
     driver.batcher.configure(Options(timeout_ms=0, batch_size=3))
     outage.error = None
@@ -433,6 +436,7 @@ def test_no_half_keeps_the_inputs_of_a_call_that_has_left() -> None:
     driver.drop(calls[0])
     driver.fail(batch, ValueError(), 1.0)
     assert calls[0].inputs is None
+    assert driver.delay(1.0) == 0.0
     first = driver.pop(1.0)  # with this one running
     driver.drop(calls[2])
     driver.drop(calls[3])

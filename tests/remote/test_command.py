@@ -15,6 +15,7 @@ import sys
 import threading
 from contextlib import suppress
 from contextvars import ContextVar
+from dataclasses import fields
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,8 @@ from typing import Any
 import pytest
 
 import batched
+from batched._core.options import Options
+from batched._remote.served import check_served
 from tests.kit.gate import PATIENCE_S, until
 from tests.kit.script import PACKAGE, run_script
 from tests.kit.serving import COMMAND, HAS_UNIX, MODEL, TOKEN, command, folder, place_in, served, start
@@ -29,6 +32,11 @@ from tests.kit.serving import COMMAND, HAS_UNIX, MODEL, TOKEN, command, folder, 
 needs_unix = pytest.mark.skipif(not HAS_UNIX, reason="needs unix sockets")
 needs_signals = pytest.mark.skipif(os.name == "nt", reason="Windows ends a process that gets SIGTERM")
 DOUBLE = "model_of_test:double"
+MAY_TAKE_NOTHING = [
+    row.name
+    for row in fields(Options)
+    if "or nothing, as the `get` of a context variable" in row.metadata["text"] and row.name != "fair_by"
+]
 
 
 @batched.dynamically(timeout_ms=0)
@@ -575,6 +583,14 @@ def test_a_mistake_in_code_is_an_error(
     """Before anything listens."""
     with folder() as found, pytest.raises(kind, match=message):
         batched.serve(*functions, **{**place_in(found), "stop": ENDED, **options})
+
+
+@pytest.mark.parametrize("option", MAY_TAKE_NOTHING)
+def test_an_option_that_reads_the_context_of_the_caller_is_refused(option: str) -> None:
+    """The context stays in the client, which says by itself only what its tenant is."""
+    function = batched.dynamically(list, **{option: CUSTOMER.get})
+    with pytest.raises(ValueError, match=f"{option} takes no item"):
+        check_served("f", function)
 
 
 def test_a_running_loop_is_told_of_threads() -> None:

@@ -8,7 +8,8 @@ import os
 import sys
 import traceback
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile
@@ -177,37 +178,18 @@ def _features(file: Path, at: int, line: Any) -> dict[str, Any]:
         raise ValueError(f"{file}:{at} has a feature that is no array ({error})") from error
 
 
-class _Silent:
-    """Stands for a progress bar that is not shown."""
+@contextmanager
+def _progress(*, is_shown: bool) -> Iterator[Callable[[int, int], object] | None]:
+    """Show a progress bar on a terminal; yield its callback, None where there is no bar."""
+    if not is_shown or not sys.stderr.isatty():  # not the output: what reads that may have left
+        yield None
+        return
+    from rich.console import Console  # noqa: PLC0415
+    from rich.progress import Progress  # noqa: PLC0415
 
-    def __enter__(self) -> None:
-        """Return no callback."""
-
-    def __exit__(self, *_: object) -> None:
-        """Do nothing."""
-
-
-class _Bar:
-    """A progress bar, as a callback."""
-
-    def __init__(self) -> None:
-        from rich.console import Console  # noqa: PLC0415
-        from rich.progress import Progress  # noqa: PLC0415
-
-        self._progress = Progress(console=Console(stderr=True), transient=True)
-        self._task = self._progress.add_task("batches")
-
-    def __enter__(self) -> Callable[[int, int], object]:
-        self._progress.start()
-        return lambda done, total: self._progress.update(self._task, completed=done, total=total)
-
-    def __exit__(self, *_: object) -> None:
-        self._progress.stop()
-
-
-def _progress(*, is_shown: bool) -> Any:
-    # Not on the output, as what reads that may have left.
-    return _Bar() if is_shown and sys.stderr.isatty() else _Silent()
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("batches")
+        yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
 def _shown() -> Callable[[Any], None]:

@@ -62,16 +62,14 @@ class RemoteDriver(Driver):
         # Until the server has said more, a map reads few elements ahead, and the function may stream.
         super().__init__(Options(batch_size=2, name=name), _no_queue, RemoteCollator(), name, streams=True)  # type: ignore[arg-type]
         self.wire: WireTimes = WireTimes()
-        self.is_known: bool = False
-        """Whether the server has said what the function is."""
         self.max_pieces: int = DEFAULT_MAX_PIECES
         self.warn_on_loop: LoopWarning = LoopWarning(name)
         self.workers: _NoWorkers = _NoWorkers()
         self._links = links
-        self._begin()
         register(self)
 
-    def _begin(self) -> None:
+    def _begin_anew(self) -> None:
+        super()._begin_anew()
         self.deadline_watch: DeadlineWatch = DeadlineWatch(self.name, _drop_late)
 
     def __del__(self, _is_exit: Callable[[], bool] = sys.is_finalizing) -> None:
@@ -81,13 +79,11 @@ class RemoteDriver(Driver):
     def after_fork(self) -> None:
         """Start afresh in the child: the connections, and the calls that wait, are the parent's."""
         self._begin_anew()
-        self._begin()
 
     # -- calls --------------------------------------------------------------------------------------------
 
     def describe(self, known: Described, most_bytes: int) -> None:
         """Note what the server says of the function, and how many bytes it takes at once."""
-        self.is_known = True
         self.streams: bool = known.streams
         collator: Any = self.collator
         collator.chunk_size = 1 if known.maps_singly else None

@@ -138,11 +138,6 @@ class Link(ABC):
         self._places: dict[str, int] = {}
         self._most_bytes = 0
 
-    @property
-    def unanswered(self) -> int:
-        """How many calls have no answer yet."""
-        return len(self._sent)
-
     def pending(self, caller: Caller) -> list[Call]:
         """Return the calls of `caller` that have no answer yet."""
         return [each.call for each in self._sent.copy().values() if each.caller is caller]

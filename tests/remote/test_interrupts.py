@@ -146,7 +146,7 @@ def begin_calls_that_are_lost(
     (link,) = client._connections._by_loop.values()  # noqa: SLF001
 
     async def until_sent() -> None:
-        await turns_until(lambda: link.unanswered == 3 and link.has_sent)
+        await turns_until(lambda: len(link._sent) == 3 and link.has_sent)  # noqa: SLF001
 
     loop.run_until_complete(until_sent())
     assert link.socket is not None

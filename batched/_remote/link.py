@@ -208,7 +208,7 @@ class Link(ABC):
         if sent is None or sent.call is not call or sent.request is None or call.waits_at is not FUTURE:
             return
         self.cancel(call)
-        _failed([sent], TimeoutError(call.overdue(sent.caller.name)))
+        _fail(sent, TimeoutError(call.overdue(sent.caller.name)))
         settle([call], sent.caller.name)
 
     @abstractmethod
@@ -223,8 +223,9 @@ class Link(ABC):
         found: list[Bytes] = []
         self._fresh.clear()
         now = monotonic()
-        together: dict[str, list[tuple[int, Request]]] = {}
-        """Calls that share a frame, by their function."""
+        alone: list[tuple[int, _Sent, Request]] = []
+        together: dict[str, list[tuple[int, _Sent, Request]]] = {}
+        """Calls that can share a frame, by their function."""
         dropped: list[Bytes] = []
         for _ in range(len(self._waiting)):
             number = self._waiting.popleft()
@@ -234,16 +235,22 @@ class Link(ABC):
                 sent.request, sent.began = None, now
                 self._fresh.append((sent, request))
                 if request.value is not NO_VALUE and self._most_bytes >= LEAST_TOGETHER:
-                    together.setdefault(sent.caller.name, []).append((number, request))
-                    continue
-                try:
-                    found += self._frame(number, sent.caller, request, now)
-                except (FrameError, LookupError) as error:
-                    refused += _failed([sent], error)
-                    self._sent.pop(number, None)
+                    together.setdefault(sent.caller.name, []).append((number, sent, request))
+                else:
+                    alone.append((number, sent, request))
         for name, calls in together.items():
+            place = self._places.get(name)
+            if place is None or len(calls) == 1:
+                alone += calls
+                continue
             for at in range(0, len(calls), MOST_ROWS):
-                found += self._frame_of_several(name, calls[at : at + MOST_ROWS], refused, now)
+                found += self._frame_of_several(place, calls[at : at + MOST_ROWS], now)
+        for number, sent, request in alone:
+            try:
+                found += self._frame(number, sent.caller, request, now)
+            except (FrameError, LookupError) as error:
+                refused.append(_fail(sent, error))
+                self._sent.pop(number, None)
         return found + dropped  # a call that has just left is dropped after it has come
 
     def unsend(self) -> None:
@@ -253,22 +260,9 @@ class Link(ABC):
         self._fresh.clear()
 
     def _frame_of_several(
-        self, name: str, calls: list[tuple[int, Request]], refused: list[Call], now: float
+        self, place: int, calls: list[tuple[int, _Sent, Request]], now: float
     ) -> list[Bytes]:
         """Return the frame of calls of one function, each with one plain argument."""
-        place = self._places.get(name)
-        if place is None or len(calls) == 1:
-            found: list[Bytes] = []
-            for number, request in calls:
-                sent = self._sent.get(number)
-                if sent is None:
-                    continue
-                try:
-                    found += self._frame(number, sent.caller, request, now)
-                except (FrameError, LookupError) as error:
-                    refused += _failed([sent], error)
-                    self._sent.pop(number, None)
-            return found
         rows = [
             CALL_ROW.pack(
                 number,
@@ -276,9 +270,9 @@ class Link(ABC):
                 0.0 if request.deadline is None else request.deadline - now,
                 request.allowed_s,
             )
-            for number, request in calls
+            for number, _, request in calls
         ]
-        values = self.terms.codec.dump_plain([request.value for _, request in calls])
+        values = self.terms.codec.dump_plain([request.value for _, _, request in calls])
         return frame(Kind.CALLS, 0, len(calls), place, b"".join([*rows, values]))
 
     def _frame(self, number: int, caller: Caller, request: Request, now: float) -> list[Bytes]:
@@ -430,7 +424,7 @@ class Link(ABC):
         found = [*zip(read, answers, strict=True)]
         for row, answer in found:
             if isinstance(answer, Unreadable) and (sent := self._sent.get(row[0])) is not None:
-                told += _failed([sent], answer.error)
+                told.append(_fail(sent, answer.error))
                 self._sent.pop(row[0], None)
         kept = [each for each in found if not isinstance(each[1], Unreadable)]
         return [row for row, _ in kept], [answer for _, answer in kept]
@@ -466,7 +460,7 @@ class Link(ABC):
         left = None
         for number, sent in self._sent.copy().items():
             if sent.began <= latest:
-                told += _failed([sent], error)
+                told.append(_fail(sent, error))
                 self._sent.pop(number, None)
             elif left is None or sent.began - latest < left:
                 left = sent.began - latest
@@ -528,16 +522,15 @@ class Link(ABC):
                 else:
                     ending.pop()
                     continue
-            told += _failed([sent], error)
+            told.append(_fail(sent, error))
             ending.pop()
 
 
-def _failed(found: list[_Sent], error: BaseException) -> list[Call]:
-    """Answer calls with `error`, unless they have one; return them."""
-    calls = [each.call for each in found]
-    for call in calls:
-        if call.error is None:
-            call.owns_error = False
-            call.waiting = 0
-            call.fail(error)
-    return calls
+def _fail(sent: _Sent, error: BaseException) -> Call:
+    """Answer a call with `error`, unless it has one; return it."""
+    call = sent.call
+    if call.error is None:
+        call.owns_error = False
+        call.waiting = 0
+        call.fail(error)
+    return call

@@ -35,8 +35,8 @@ from batched._remote.requests import NO_VALUE, Request, too_long
 from batched._remote.values import Codec, Unreadable, apart
 from batched.errors import DisconnectedError, too_slow
 
-FIRST_PAUSE_S = 0.01
-LAST_PAUSE_S = 0.25
+_FIRST_PAUSE_S = 0.01
+_LAST_PAUSE_S = 0.25
 
 
 def stands_still(address: Address, limit_s: float, what: str) -> str:
@@ -137,6 +137,8 @@ class Link(ABC):
         """Calls that `end` has still to answer, or to have sent elsewhere."""
         self._places: dict[str, int] = {}
         self._most_bytes = 0
+        self._pause_s = _FIRST_PAUSE_S
+        """Until the next attempt to connect, if this one fails."""
 
     def pending(self, caller: Caller) -> list[Call]:
         """Return the calls of `caller` that have no answer yet."""
@@ -446,12 +448,14 @@ class Link(ABC):
 
     # -- the end ------------------------------------------------------------------------------------------
 
-    def give_up(self, error: Exception, told: list[Call]) -> float | None:
+    def give_up(self, broken: Exception, told: list[Call]) -> float | None:
         """Answer the calls that have waited for `wait_s`, after an attempt to connect that has failed.
 
-        Return the seconds until the next one has; None if no call waits any more. `told` gets the calls, as
+        Return the seconds until the next attempt; None if no call waits any more. `told` gets the calls, as
         in `filled`.
         """
+        self._renew_reader()
+        error = self.unreachable(broken)
         for _ in range(len(self._waiting)):  # without the calls that have left: else it grows for ever
             number = self._waiting.popleft()
             if number in self._sent:  # no frame is
@@ -464,7 +468,10 @@ class Link(ABC):
                 self._sent.pop(number, None)
             elif left is None or sent.began - latest < left:
                 left = sent.began - latest
-        return left
+        if left is None:
+            return None
+        pause_s, self._pause_s = self._pause_s, min(2 * self._pause_s, _LAST_PAUSE_S)
+        return min(pause_s, left)
 
     def not_greeted(self) -> TimeoutError:
         """Return what is wrong with a server that has taken a connection, and says nothing."""

@@ -14,7 +14,7 @@ from batched._drivers.stream_wakeups import tell
 from batched._drivers.timers import call_later
 from batched._drivers.wakeups import ask, resolve_on_loop
 from batched._remote.frames import joined
-from batched._remote.link import FIRST_PAUSE_S, LAST_PAUSE_S, Caller, Link, Terms
+from batched._remote.link import Caller, Link, Terms
 from batched._remote.requests import Request
 from batched.errors import DisconnectedError
 
@@ -38,7 +38,6 @@ class LoopLink(Link):
         self._rest: list[memoryview] = []
         self._is_writing = False
         self._is_told = False
-        self._pause = FIRST_PAUSE_S
         self._told: list[Call] = []
         """Calls that are answered, and of which the callers are to be woken: after a Ctrl-C, once more."""
 
@@ -119,15 +118,12 @@ class LoopLink(Link):
     def _retry(self, loop: asyncio.AbstractEventLoop, broken: Exception) -> None:
         """Forget an attempt to connect, and make another one if calls wait for it."""
         self._disconnect(loop)
-        self._renew_reader()
-        error = self.unreachable(broken)
-        left = self.give_up(error, self._told)
+        pause_s = self.give_up(broken, self._told)
         self._wake()
-        if left is None:
-            self._lost(error)
-            return
-        call_later(loop, min(self._pause, left), self._dial)
-        self._pause = min(2 * self._pause, LAST_PAUSE_S)
+        if pause_s is None:
+            self._lost(self.unreachable(broken))
+        else:
+            call_later(loop, pause_s, self._dial)
 
     # -- reading and writing ------------------------------------------------------------------------------
 

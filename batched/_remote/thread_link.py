@@ -16,7 +16,7 @@ from batched._drivers.stream_wakeups import wake_callers
 from batched._drivers.wakeups import FUTURE
 from batched._logs import log_error
 from batched._remote.frames import Bytes, FrameError, joined
-from batched._remote.link import FIRST_PAUSE_S, LAST_PAUSE_S, Caller, Link, Terms
+from batched._remote.link import Caller, Link, Terms
 from batched._remote.requests import Request
 from batched.errors import DisconnectedError
 
@@ -214,7 +214,6 @@ class ThreadLink(Link):
     def _converse(self) -> None:
         """Connect and read until the connection ends; again, if it does before the server has greeted."""
         connect = self.terms.dial()
-        pause = FIRST_PAUSE_S
         while True:
             try:
                 self.socket = peer = connect()
@@ -228,12 +227,11 @@ class ThreadLink(Link):
             except OSError as broken:
                 if self.has_greeted:
                     raise
-                left = self._given_up(broken)
+                pause_s = self._given_up(broken)
             else:
                 return
-            if self._closes.acquire(True, min(pause, left)):  # noqa: FBT003
+            if self._closes.acquire(True, pause_s):  # noqa: FBT003
                 raise self.lost("")
-            pause = min(2 * pause, LAST_PAUSE_S)
 
     def say(self, greeting: bytes) -> None:
         """Send a second greeting."""
@@ -241,19 +239,17 @@ class ThreadLink(Link):
             self.socket.sendall(greeting)
 
     def _given_up(self, broken: OSError) -> float:
-        """Answer the calls that have waited long enough; return how long the others have left."""
+        """Answer the calls that have waited long enough; return the seconds until the next attempt."""
         peer, self.socket = self.socket, None
         if peer is not None:
             peer.close()
-        self._renew_reader()
-        error = self.unreachable(broken)
         told: list[Call] = []
-        left = self.give_up(error, told)
+        pause_s = self.give_up(broken, told)
         wake_callers(told, "")
-        if left is None:
+        if pause_s is None:
             self.takes_calls = False
             raise broken  # no call waits
-        return left
+        return pause_s
 
     def _read(self, peer: socket.socket) -> None:
         while count := self._receive(peer):

@@ -49,6 +49,7 @@ class Server:
         self.max_frame_bytes: int = max_frame_bytes
         self.sessions: set[Session] = set()
         self.ends: bool = False
+        """Whether clients that connect now would come too late."""
         self.clients: Clients = Clients()
         for name, function in functions.items():
             check_served(name, function)

@@ -18,6 +18,7 @@ from batched._remote.failures import decoded_error, decoded_rows
 from batched._remote.frames import (
     CALL_ROW,
     LEAST_TOGETHER,
+    MAX_FRAME_BYTES,
     MOST_ROWS,
     RESULT_ROW,
     Bytes,
@@ -62,7 +63,6 @@ class Terms:
     still_s: float
     """How long a server may take to greet, or to answer a question: then it stands still."""
     token: str | None
-    max_frame_bytes: int
     dial: Callable[[], Callable[[], Any]]
     """Returns, for one connection, what connects: it is called until it raises no `OSError` any more."""
     told: Callable[[ServerGreeting], None]
@@ -146,7 +146,7 @@ class Link(ABC):
 
     def _renew_reader(self) -> None:
         """Forget what has come: of a frame, and of what the server has shown."""
-        self._reader = FrameReader(self.terms.max_frame_bytes)
+        self._reader = FrameReader(MAX_FRAME_BYTES)
         self._is_proven = False
         self._nonce = secrets.token_hex(16) if self.terms.token is not None else ""
 
@@ -158,7 +158,7 @@ class Link(ABC):
             client=terms.client,
             nonce=self._nonce,
             proof=shown,
-            max_frame_bytes=terms.max_frame_bytes,
+            max_frame_bytes=MAX_FRAME_BYTES,
         )
         return b"".join(said.frame())
 

@@ -33,7 +33,7 @@ from batched._remote.frames import (
 )
 from batched._remote.greeting import ClientGreeting, ServerGreeting, is_same, proof
 from batched._remote.requests import NO_VALUE, Request, too_long
-from batched._remote.values import Codec, Unreadable, apart
+from batched._remote.values import Codec, Unreadable, apart, readable
 from batched.errors import DisconnectedError, too_slow
 
 _FIRST_PAUSE_S = 0.01
@@ -416,20 +416,14 @@ class Link(ABC):
                 told.append(call)
                 self._sent.pop(number, None)
 
-    def _readable(
-        self, read: list[tuple[Any, ...]], payload: Bytes, told: list[Call]
-    ) -> tuple[list[tuple[Any, ...]], list[Any]]:
+    def _readable(self, read: list[Any], payload: Bytes, told: list[Call]) -> tuple[list[Any], list[Any]]:
         """Fail the calls of answers that cannot be read here; return the others."""
-        answers = self.terms.codec.load_apart(payload)
-        if isinstance(answers, Unreadable):  # arrays that are alike are one
-            answers = [answers] * len(read)
-        found = [*zip(read, answers, strict=True)]
-        for row, answer in found:
-            if isinstance(answer, Unreadable) and (sent := self._sent.get(row[0])) is not None:
-                told.append(_fail(sent, answer.error))
+        kept, answers, failed = readable(self.terms.codec, read, payload)
+        for row, error in failed:
+            if (sent := self._sent.get(row[0])) is not None:
+                told.append(_fail(sent, error))
                 self._sent.pop(row[0], None)
-        kept = [each for each in found if not isinstance(each[1], Unreadable)]
-        return [row for row, _ in kept], [answer for _, answer in kept]
+        return kept, answers
 
     def _piece(self, found: Frame, told: list[Call]) -> None:
         sent = self._sent.get(found.number)

@@ -37,7 +37,7 @@ from batched._remote.frames import (
 from batched._remote.greeting import ClientGreeting, ServerGreeting
 from batched._remote.requests import Wanted, wanted
 from batched._remote.served import Elements, Served, Why, drop_task
-from batched._remote.values import Codec, Unreadable, apart, is_plain
+from batched._remote.values import Codec, apart, is_plain, readable
 
 if TYPE_CHECKING:
     from batched._remote.server import Server
@@ -281,23 +281,16 @@ class Session(asyncio.BufferedProtocol):
             left = left_s if flags & Flag.DEADLINE else None
             self._begin(number, began, served, Wanted(Kind.CALL, flags, left, allowed_s, value))
 
-    def _readable(
-        self, read: list[tuple[Any, ...]], payload: Bytes, began: float
-    ) -> tuple[list[tuple[Any, ...]], list[Any]]:
+    def _readable(self, read: list[Any], payload: Bytes, began: float) -> tuple[list[Any], list[Any]]:
         """Fail the calls of arguments that cannot be read here; return the others."""
         try:
-            values = self._codec.load_apart(payload)
-            if isinstance(values, Unreadable):  # arrays that are alike are one
-                values = [values] * len(read)
-            found = [*zip(read, values, strict=True)]
-        except Exception as error:
-            raise FrameError(f"the arguments of {len(read)} calls cannot be read: {error}") from error
-        for row, value in found:
-            if isinstance(value, Unreadable):
-                self.calls += 1
-                self._fail(row[0], began, value.error)
-        kept = [each for each in found if not isinstance(each[1], Unreadable)]
-        return [row for row, _ in kept], [value for _, value in kept]
+            kept, values, failed = readable(self._codec, read, payload)
+        except Exception as broken:
+            raise FrameError(f"the arguments of {len(read)} calls cannot be read: {broken}") from broken
+        for row, error in failed:
+            self.calls += 1
+            self._fail(row[0], began, error)
+        return kept, values
 
     def _begin(self, number: int, began: float, served: Served, want: Wanted) -> None:
         if number in self._running:

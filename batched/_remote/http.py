@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterator, Mapping
 from http.server import BaseHTTPRequestHandler
 from importlib import import_module
 from itertools import chain
-from socket import AF_INET, AF_INET6
 from socketserver import ThreadingTCPServer
 from typing import Any, Final
 
 from batched._drivers.fork_and_exit import register
 from batched._logs import log_error
+from batched._remote.addresses import family_of
 from batched._remote.clients import ClientFigures
 
 _FAMILIES: tuple[tuple[str, str, str, Callable[[ClientFigures], int]], ...] = (
@@ -110,7 +110,7 @@ class _Server(ThreadingTCPServer):
 
     def __init__(self, where: tuple[str, int], page: Page) -> None:
         self.page = page
-        self.address_family = AF_INET6 if ":" in where[0] else AF_INET
+        self.address_family = family_of(where[0])
         super().__init__(where, _Handler)
 
     def handle_error(self, request: Any, client_address: Any) -> None:

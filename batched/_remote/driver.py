@@ -45,7 +45,6 @@ class RemoteDriver(Driver):
         self.wire: WireTimes = WireTimes()
         self.max_pieces: int = DEFAULT_MAX_PIECES
         self.warn_on_loop: LoopWarning = LoopWarning(name)
-        self.workers: _NoWorkers = _NoWorkers()
         self._links = links
         register(self)
 
@@ -245,14 +244,6 @@ class RemoteDriver(Driver):
     def _awaited(self) -> list[Call]:
         """Return the calls without an answer, but those of loops that have stopped: they read none."""
         return [call for call in self._links.pending(self) if _is_read(call)]
-
-
-class _NoWorkers:
-    """Stands for workers: they are in another process."""
-
-    def stack(self) -> str:
-        """Return "": no thread of this process runs batches."""
-        return ""
 
 
 def _is_read(call: Call) -> bool:

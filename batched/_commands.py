@@ -16,10 +16,9 @@ from zipfile import BadZipFile
 
 from batched._api.function import DecoratedFunction
 from batched._core.options import ArrayOptions
-from batched._remote.command import UsageError, found
+from batched._remote.command import UsageError, found, say
 
 _UNREAD = 1  # as rich ends a program of which nothing reads the output
-_USAGE = 2
 
 
 def add_profile(commands: Any) -> None:
@@ -65,11 +64,6 @@ def _numbers(text: str) -> list[int]:
         raise argparse.ArgumentTypeError(f"sizes are numbers such as 1,8,64, got {text!r}") from None
 
 
-def _say(command: str, why: object) -> int:
-    print(f"python -m batched {command}: {why}", file=sys.stderr)  # noqa: T201
-    return _USAGE
-
-
 def _placed(error: Exception) -> str:
     """Return the text of an error, with its place if that is in the user's own code."""
     place = traceback.extract_tb(error.__traceback__)[-1]
@@ -89,12 +83,12 @@ def _profile(given: argparse.Namespace) -> int:
         if given.plot is not None:
             _plot_into(given.plot)
     except (UsageError, ImportError, OSError, ValueError) as error:
-        return _say("profile", error)
+        return say("profile", error)
     with _progress(is_shown=not given.json) as progress:
         try:
             told = profile(function, items, sizes=given.sizes, repeats=given.repeats, progress=progress)
         except (TypeError, ValueError) as error:
-            return _say("profile", _placed(error))
+            return say("profile", _placed(error))
     if given.plot is not None:
         _plot(told, given.plot)
     try:
@@ -269,7 +263,7 @@ def _top(given: argparse.Namespace) -> int:
 
         top(given.url, every_s=given.every_s, looks=given.looks)
     except OSError as error:
-        return _say("top", f"{given.url} cannot be read: {error}")
+        return say("top", f"{given.url} cannot be read: {error}")
     except (ImportError, ValueError) as error:
-        return _say("top", error)
+        return say("top", error)
     return 0

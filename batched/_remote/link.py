@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import secrets
+import socket
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
@@ -126,6 +128,7 @@ class Link(ABC):
         self.has_ended: bool = False
         self.is_closed: bool = False
         """Whether the client itself has ended it."""
+        self.socket: socket.socket | None = None
         self._renew_reader()
         self._numbers = itertools.count(1)
         self._sent: dict[int, _Sent] = {}
@@ -162,9 +165,17 @@ class Link(ABC):
         )
         return b"".join(said.frame())
 
-    @abstractmethod
     def close(self) -> None:
         """End the connection: at any time, from any thread."""
+        self.is_closed = True
+        self.takes_calls = False
+        self._shut()
+
+    def _shut(self) -> None:
+        """Let the server, and a thread that reads here, see the end."""
+        if (peer := self.socket) is not None:
+            with contextlib.suppress(OSError):
+                peer.shutdown(socket.SHUT_RDWR)
 
     @abstractmethod
     def forget(self) -> None:

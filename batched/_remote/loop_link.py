@@ -44,7 +44,6 @@ class LoopLink(Link):
         super().__init__(terms)
         me = weakref.ref(self)
         self.loop: weakref.ref[asyncio.AbstractEventLoop] = weakref.ref(loop, lambda _: _forsake(me()))
-        self.socket: socket.socket | None = None
         self._has_begun = False
         self._close_socket: Callable[[], object] = int
         self._connect: Callable[[], socket.socket] | None = None
@@ -249,12 +248,9 @@ class LoopLink(Link):
         self._lost(self.lost(""))
 
     def close(self) -> None:
-        """End the connection: at any time, from any thread."""
-        self.is_closed, self.takes_calls = True, False
-        peer, loop = self.socket, self.loop()
-        if peer is not None:
-            with contextlib.suppress(OSError):
-                peer.shutdown(socket.SHUT_RDWR)  # so that the server knows, though the loop may stand still
+        """End the connection: its loop does so, if it still runs."""
+        super().close()  # first, so that the server knows, though the loop may stand still
+        loop = self.loop()
         if loop is None or not ask(loop, self._close):
             self.forget()
 

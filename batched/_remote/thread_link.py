@@ -29,7 +29,6 @@ class ThreadLink(Link):
 
     def __init__(self, terms: Terms) -> None:
         super().__init__(terms)
-        self.socket: socket.socket | None = None
         self._is_unused = _thread.allocate_lock()  # held from the first call on
         self._is_unread = _thread.allocate_lock()  # held by the thread that reads, to its end
         self._sends = new_step_lock()  # held by the thread that sends
@@ -159,18 +158,10 @@ class ThreadLink(Link):
                 self.flush_soon()
 
     def close(self) -> None:
-        """End the connection: at any time, from any thread."""
-        self.is_closed = True
-        self.takes_calls = False
+        """End the connection, and the pause before another attempt to connect."""
+        super().close()
         with contextlib.suppress(RuntimeError):  # it has been closed before
             self._closes.release()
-        self._shut()
-
-    def _shut(self) -> None:
-        peer = self.socket
-        if peer is not None:
-            with contextlib.suppress(OSError):
-                peer.shutdown(socket.SHUT_RDWR)
 
     def forget(self) -> None:
         """Close the socket in the child of a fork, where it would keep the connection of the parent open."""

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 
 from batched._api.function import DecoratedFunction
 from batched._api.through_class import ThroughClass
+from batched._core.option_checks import an_int
 from batched._drivers.private_python import running_loop_or_none
 from batched._logs import log
 from batched._remote.addresses import Address, host_and_port, listen, shown
@@ -87,7 +88,7 @@ def serve(  # noqa: PLR0913
 
     Raises:
         ValueError: An option has no meaning, or two functions have the same name.
-        TypeError: A function is not decorated, or `drain_s` or `token` is of the wrong type.
+        TypeError: A function is not decorated, or an option is of the wrong type.
         ImportError: An option needs a library that is not installed.
         OSError: Nothing can listen there.
 
@@ -156,8 +157,7 @@ class Serving:
                     f"clients have a function as an attribute, of which {name!r} cannot be the name"
                 )
         drain_s = checked_seconds("drain_s", drain_s)
-        if max_frame_bytes < 1:
-            raise ValueError(f"max_frame_bytes must be at least 1, got {max_frame_bytes!r}")
+        max_frame_bytes = an_int(at_least=1)("max_frame_bytes", max_frame_bytes)
         if token is not None and not isinstance(token, str):
             raise TypeError(f"token must be a str, got {type(token).__name__}")
         if token_file is not None:
@@ -317,6 +317,8 @@ def _make_token(file: Path) -> None:
 
 def _checked_page(text: str) -> tuple[str, int]:
     """Return where the page is to be; `ValueError` if it is not `HOST:PORT`."""
+    if not isinstance(text, str):
+        raise TypeError(f"http must be a str, such as 127.0.0.1:9100, got {text!r}")
     where = host_and_port(text)
     if where is None or not where[0]:
         raise ValueError(f"http must be HOST:PORT, such as 127.0.0.1:9100, got {text!r}")
@@ -325,6 +327,8 @@ def _checked_page(text: str) -> tuple[str, int]:
 
 def _group(group: str | int, bind: str) -> int:
     """Return the number of a group; `ValueError` if there is none of this name, or no unix socket."""
+    if not isinstance(group, str | int):
+        raise TypeError(f"group must be a str or an int, got {group!r}")
     if bind.startswith("tcp:"):
         raise ValueError("group is for unix sockets: what tcp has is a token")
     if isinstance(group, int) or group.isdecimal():

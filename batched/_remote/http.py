@@ -78,8 +78,7 @@ class Page:
         self._server = _Server(where, self)
         self.where: tuple[str, int] = self._server.server_address[:2]  # type: ignore[assignment]
         run = self._server.serve_forever
-        self._thread = threading.Thread(target=run, args=(0.05,), name="batched: http", daemon=True)
-        self._thread.start()
+        threading.Thread(target=run, args=(0.05,), name="batched: http", daemon=True).start()
         register(self)
 
     def answer(self, path: str, accepted: str) -> tuple[int, str, bytes]:

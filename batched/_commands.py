@@ -8,17 +8,17 @@ import os
 import sys
 import traceback
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile
 
 from batched._api.function import DecoratedFunction
 from batched._core.options import ArrayOptions
-from batched._remote.command import UsageError, found
+from batched._remote.command import UsageError, found, say
 
 _UNREAD = 1  # as rich ends a program of which nothing reads the output
-_USAGE = 2
 
 
 def add_profile(commands: Any) -> None:
@@ -64,11 +64,6 @@ def _numbers(text: str) -> list[int]:
         raise argparse.ArgumentTypeError(f"sizes are numbers such as 1,8,64, got {text!r}") from None
 
 
-def _say(command: str, why: object) -> int:
-    print(f"python -m batched {command}: {why}", file=sys.stderr)  # noqa: T201
-    return _USAGE
-
-
 def _placed(error: Exception) -> str:
     """Return the text of an error, with its place if that is in the user's own code."""
     place = traceback.extract_tb(error.__traceback__)[-1]
@@ -88,12 +83,12 @@ def _profile(given: argparse.Namespace) -> int:
         if given.plot is not None:
             _plot_into(given.plot)
     except (UsageError, ImportError, OSError, ValueError) as error:
-        return _say("profile", error)
+        return say("profile", error)
     with _progress(is_shown=not given.json) as progress:
         try:
             told = profile(function, items, sizes=given.sizes, repeats=given.repeats, progress=progress)
         except (TypeError, ValueError) as error:
-            return _say("profile", _placed(error))
+            return say("profile", _placed(error))
     if given.plot is not None:
         _plot(told, given.plot)
     try:
@@ -177,37 +172,18 @@ def _features(file: Path, at: int, line: Any) -> dict[str, Any]:
         raise ValueError(f"{file}:{at} has a feature that is no array ({error})") from error
 
 
-class _Silent:
-    """Stands for a progress bar that is not shown."""
+@contextmanager
+def _progress(*, is_shown: bool) -> Iterator[Callable[[int, int], object] | None]:
+    """Show a progress bar on a terminal; yield its callback, None where there is no bar."""
+    if not is_shown or not sys.stderr.isatty():  # not the output: what reads that may have left
+        yield None
+        return
+    from rich.console import Console  # noqa: PLC0415
+    from rich.progress import Progress  # noqa: PLC0415
 
-    def __enter__(self) -> None:
-        """Return no callback."""
-
-    def __exit__(self, *_: object) -> None:
-        """Do nothing."""
-
-
-class _Bar:
-    """A progress bar, as a callback."""
-
-    def __init__(self) -> None:
-        from rich.console import Console  # noqa: PLC0415
-        from rich.progress import Progress  # noqa: PLC0415
-
-        self._progress = Progress(console=Console(stderr=True), transient=True)
-        self._task = self._progress.add_task("batches")
-
-    def __enter__(self) -> Callable[[int, int], object]:
-        self._progress.start()
-        return lambda done, total: self._progress.update(self._task, completed=done, total=total)
-
-    def __exit__(self, *_: object) -> None:
-        self._progress.stop()
-
-
-def _progress(*, is_shown: bool) -> Any:
-    # Not on the output, as what reads that may have left.
-    return _Bar() if is_shown and sys.stderr.isatty() else _Silent()
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("batches")
+        yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
 def _shown() -> Callable[[Any], None]:
@@ -287,7 +263,7 @@ def _top(given: argparse.Namespace) -> int:
 
         top(given.url, every_s=given.every_s, looks=given.looks)
     except OSError as error:
-        return _say("top", f"{given.url} cannot be read: {error}")
+        return say("top", f"{given.url} cannot be read: {error}")
     except (ImportError, ValueError) as error:
-        return _say("top", error)
+        return say("top", error)
     return 0

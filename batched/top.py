@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from http.client import HTTPException
+from itertools import count
 from math import inf, nan
-from typing import Any
 
 try:
     from prometheus_client.parser import text_string_to_metric_families
@@ -194,7 +194,7 @@ def top(  # noqa: PLR0913
     before, then = _figures(get, url), time.monotonic()
     console = console or Console()
     with _ended(console), Live(table([], url, console.width), console=console, auto_refresh=False) as live:
-        for _ in _counted(looks):
+        for _ in count() if looks is None else range(looks):
             sleep(every_s)
             try:
                 now, at = _figures(get, url), time.monotonic()
@@ -214,10 +214,6 @@ def _ended(console: Console) -> Iterator[None]:
     finally:
         if not console.is_terminal:
             console.line()
-
-
-def _counted(looks: int | None) -> Iterator[Any]:
-    return iter(lambda: None, 0) if looks is None else iter(range(looks))
 
 
 def _figures(get: Callable[[str], str], url: str) -> Figures:

@@ -39,17 +39,14 @@ class Address:
     where: Where
 
     def __str__(self) -> str:
-        if isinstance(self.where, tuple):
-            host, port = self.where
-            return f"tcp:[{host}]:{port}" if ":" in host else f"tcp:{host}:{port}"
-        return f"{self.kind}:{self.where}"
+        return f"{self.kind}:{shown(*self.where) if isinstance(self.where, tuple) else self.where}"
 
 
 def parsed(text: str) -> Address:
     """Return the address that `text` means; `ValueError` if it means none, `TypeError` if it is no text."""
     if not isinstance(text, str):
         raise TypeError(f"an address must be a str, such as unix:PATH or tcp:127.0.0.1:PORT, got {text!r}")
-    kind, colon, rest = text.partition(":")
+    kind, _, rest = text.partition(":")
     if kind == "unix" and rest and "\0" not in rest:
         if not UNIX:
             raise ValueError(f"this system has no unix sockets, got {text!r}: use tcp:127.0.0.1:PORT")
@@ -59,17 +56,32 @@ def parsed(text: str) -> Address:
         return Address("unix", path)
     if kind == "fd" and rest.isdecimal():
         return Address("fd", int(rest))
-    if kind == "tcp" and colon:
-        host, colon, port = rest.rpartition(":")
-        host = host.strip("[]")
-        if colon and port.isdecimal() and int(port) < 1 << 16:
-            if host not in _LOOPBACK:
-                raise ValueError(
-                    f"tcp is for one machine, so its host must be 127.0.0.1 or ::1, got {host!r}: for "
-                    f"several machines use an engine such as Ray Serve, in which batched runs"
-                )
-            return Address("tcp", (host, int(port)))
+    if kind == "tcp" and (where := host_and_port(rest)) is not None:
+        if where[0] not in _LOOPBACK:
+            raise ValueError(
+                f"tcp is for one machine, so its host must be 127.0.0.1 or ::1, got {where[0]!r}: for "
+                f"several machines use an engine such as Ray Serve, in which batched runs"
+            )
+        return Address("tcp", where)
     raise ValueError(f"an address is unix:PATH, tcp:127.0.0.1:PORT or fd:NUMBER, got {text!r}")
+
+
+def host_and_port(text: str) -> tuple[str, int] | None:
+    """Return the two parts of `HOST:PORT`, None if it is none; the host may be ""."""
+    host, colon, port = text.rpartition(":")
+    if not colon or not port.isdecimal() or int(port) >= 1 << 16:
+        return None
+    return host.strip("[]"), int(port)
+
+
+def shown(host: str, port: int) -> str:
+    """Return `HOST:PORT`."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def family_of(host: str) -> socket.AddressFamily:
+    """Return the family of the address of a host."""
+    return socket.AF_INET6 if ":" in host else socket.AF_INET
 
 
 class Listener(socket.socket):
@@ -92,8 +104,7 @@ def listen(address: Address, mode: int, group: int | None = None) -> Listener:
     if isinstance(address.where, int):
         listener = _inherited(address.where)
     elif isinstance(address.where, tuple):
-        family = socket.AF_INET6 if ":" in address.where[0] else socket.AF_INET
-        listener = Listener(family, socket.SOCK_STREAM)
+        listener = Listener(family_of(address.where[0]), socket.SOCK_STREAM)
         try:
             if os.name == "posix":  # elsewhere processes of other users could listen there too
                 listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -207,21 +218,17 @@ def connected(address: Address) -> socket.socket:
     It does not wait for a server that is too busy to take connections: that is an error too.
     `DisconnectedError` if the server is not to be trusted: its answers are pickles, which can run any code.
     """
-    family: int
-    if isinstance(address.where, tuple):
-        family = socket.AF_INET6 if ":" in address.where[0] else socket.AF_INET
-    else:
-        family = socket.AF_UNIX
     where: Any = address.where
-    peer = socket.socket(family, socket.SOCK_STREAM)
+    is_tcp = isinstance(where, tuple)
+    peer = socket.socket(family_of(where[0]) if is_tcp else socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         peer.settimeout(_CONNECT_S)
         peer.connect(where)
         peer.settimeout(None)
-        if isinstance(address.where, tuple):
+        if is_tcp:
             peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        elif isinstance(address.where, str):
-            _check_server(peer, address.where)
+        else:
+            _check_server(peer, where)
     except BaseException:
         peer.close()
         raise
@@ -231,9 +238,7 @@ def connected(address: Address) -> socket.socket:
 def _check_server(peer: socket.socket, path: str) -> None:
     """Raise if the server is that of another user, unless this process is in the group that it serves."""
     user = user_of(peer)
-    if user is None or user in {os.geteuid(), 0}:
-        return
-    if serves_group_of_this_process(path):
+    if user is None or user in {os.geteuid(), 0} or serves_group_of_this_process(path):
         return
     raise DisconnectedError(
         f"the server at {path} is that of user {user}, not of user {os.geteuid()}: its answers could run any "

@@ -90,7 +90,7 @@ def connect(  # noqa: PLR0913  each by name
     if wait_s is None:
         wait_s = _WAIT_S if spawn is None else _WAIT_FOR_SPAWN_S
     wait_s = checked_seconds("wait_s", wait_s)
-    dial = partial(_plain_dial, where) if started is None else started.dial
+    dial = started.dial if started is not None else lambda: partial(connected, where)
     codec = codec_named(protocol)
     connections = Connections(where, dial, wait_s=wait_s, fair_by=fair_by, token=token, codec=codec)
     connections.again = partial(
@@ -126,10 +126,6 @@ def connected_again(address: str | None, **named: Any) -> Client:
     with suppress(TypeError):
         known = _known.get(_key(partial(connected_again, address, **named)))
     return connect(address, **named) if known is None or known.is_closed else Client(known)
-
-
-def _plain_dial(address: Address) -> Callable[[], Any]:
-    return partial(connected, address)
 
 
 class Client:
@@ -205,7 +201,8 @@ class Connections:
         self._token = token
         self.again: Callable[[], Client]
         """What connects in another process; `connect` says it."""
-        self._is_closed = False
+        self.is_closed: bool = False
+        """Whether there are no calls any more."""
         self._described: dict[str, Described] = {}
         self._most_bytes = MAX_FRAME_BYTES
         self._drivers: weakref.WeakValueDictionary[str, RemoteDriver] = weakref.WeakValueDictionary()
@@ -227,7 +224,6 @@ class Connections:
             wait_s=self._wait_s,
             still_s=self.still_s,
             token=self._token,
-            max_frame_bytes=MAX_FRAME_BYTES,
             dial=self._dial,
             told=partial(_tell, me),
             again=partial(_send_again, me),
@@ -243,11 +239,6 @@ class Connections:
     def _all_links(self) -> list[Link]:
         found = (known() for known in self._links.valuerefs())  # a list, whatever other threads add
         return [link for link in found if link is not None]
-
-    @property
-    def is_closed(self) -> bool:
-        """Whether there are no calls any more."""
-        return self._is_closed
 
     def driver(self, name: str) -> RemoteDriver:
         """Return the driver of a function."""
@@ -312,12 +303,12 @@ class Connections:
         return fresh
 
     def _check(self) -> None:
-        if self._is_closed:
+        if self.is_closed:
             raise ClosedError(f"the client of {self.address} was closed and takes no more calls")
 
     def close(self) -> None:
         """End the connections, and take no more calls."""
-        self._is_closed = True
+        self.is_closed = True
         for link in self._all_links():
             link.close()
         for driver in [*self._drivers.values()]:

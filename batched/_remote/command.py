@@ -81,7 +81,7 @@ def _serve(given: argparse.Namespace) -> int:
     try:
         functions = _functions(given.functions)
     except UsageError as error:
-        return _say(error, _USAGE)
+        return say("serve", error)
     _log(verbose=given.verbose)
     try:
         serving = Serving(
@@ -97,18 +97,19 @@ def _serve(given: argparse.Namespace) -> int:
             ends_process=True,
         )
     except (ValueError, ImportError, OSError) as error:
-        return _say(error, _USAGE)
+        return say("serve", error)
     try:
         serving.run()
     except OSError as error:
         if serving.is_ready:
             raise
-        return _say(f"cannot listen at {serving.at}: {error.strerror or error}", _FAILED)
+        return say("serve", f"cannot listen at {serving.at}: {error.strerror or error}", _FAILED)
     return _FAILED if serving.lost else 0
 
 
-def _say(why: object, status: int) -> int:
-    print(f"python -m batched serve: {why}", file=sys.stderr)  # noqa: T201
+def say(command: str, why: object, status: int = _USAGE) -> int:
+    """Say why a command ends; return the status of the process."""
+    print(f"python -m batched {command}: {why}", file=sys.stderr)  # noqa: T201
     return status
 
 

@@ -9,7 +9,7 @@ from asyncio import get_running_loop
 from collections.abc import Callable, Mapping
 from concurrent.futures import CancelledError
 from time import sleep
-from typing import Any, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from batched._clock import monotonic
 from batched._core.call import Call, Slice
@@ -28,50 +28,28 @@ from batched._remote.frames import Flag, Kind
 from batched._remote.greeting import Described
 from batched._remote.link import Link, WireTimes, stands_still
 from batched._remote.requests import Asked, RemoteCollator, Request, request, tenant_from
-from batched._remote.values import Codec
 from batched.errors import ClosedError, DisconnectedError
 
+if TYPE_CHECKING:
+    from batched._remote.client import Connections
+
 _LOOK_S = 0.005  # how often the end of a function here looks whether calls are left
-
-
-class Links(Protocol):
-    """The connections of a client."""
-
-    address: Address
-    codec: Codec
-    fair_by: Callable[[], Any] | None
-    still_s: float
-
-    def send(self, call: Call, driver: RemoteDriver, wish: Request) -> object:
-        """Send `call` on the connection of its caller, which becomes its tenant."""
-        ...
-
-    def pending(self, driver: RemoteDriver) -> list[Call]:
-        """Return the calls of `driver` that have no answer yet."""
-        ...
-
-    def reads_here(self) -> bool:
-        """Whether this is the thread that reads the answers of threads."""
-        ...
 
 
 class RemoteDriver(Driver):
     """The way from the callers of one function to its server."""
 
-    def __init__(self, name: str, links: Links) -> None:
+    def __init__(self, name: str, links: Connections) -> None:
         # Until the server has said more, a map reads few elements ahead, and the function may stream.
         super().__init__(Options(batch_size=2, name=name), _no_queue, RemoteCollator(), name, streams=True)  # type: ignore[arg-type]
         self.wire: WireTimes = WireTimes()
-        self.is_known: bool = False
-        """Whether the server has said what the function is."""
         self.max_pieces: int = DEFAULT_MAX_PIECES
         self.warn_on_loop: LoopWarning = LoopWarning(name)
-        self.workers: _NoWorkers = _NoWorkers()
         self._links = links
-        self._begin()
         register(self)
 
-    def _begin(self) -> None:
+    def _begin_anew(self) -> None:
+        super()._begin_anew()
         self.deadline_watch: DeadlineWatch = DeadlineWatch(self.name, _drop_late)
 
     def __del__(self, _is_exit: Callable[[], bool] = sys.is_finalizing) -> None:
@@ -81,13 +59,11 @@ class RemoteDriver(Driver):
     def after_fork(self) -> None:
         """Start afresh in the child: the connections, and the calls that wait, are the parent's."""
         self._begin_anew()
-        self._begin()
 
     # -- calls --------------------------------------------------------------------------------------------
 
     def describe(self, known: Described, most_bytes: int) -> None:
         """Note what the server says of the function, and how many bytes it takes at once."""
-        self.is_known = True
         self.streams: bool = known.streams
         collator: Any = self.collator
         collator.chunk_size = 1 if known.maps_singly else None
@@ -268,14 +244,6 @@ class RemoteDriver(Driver):
     def _awaited(self) -> list[Call]:
         """Return the calls without an answer, but those of loops that have stopped: they read none."""
         return [call for call in self._links.pending(self) if _is_read(call)]
-
-
-class _NoWorkers:
-    """Stands for workers: they are in another process."""
-
-    def stack(self) -> str:
-        """Return "": no thread of this process runs batches."""
-        return ""
 
 
 def _is_read(call: Call) -> bool:

@@ -52,26 +52,21 @@ def encoded_rows(codec: Codec, answer: Any, *, many: bool) -> tuple[int, Bytes, 
     A result without bytes is one more error: the others are not its own.
     """
     rows = answer if many else [answer]
-    failed = {at: row for at, row in enumerate(rows) if isinstance(row, BaseException)}
-    if not failed:
-        try:
-            return (0, *codec.dump(answer))
-        except BaseException:  # noqa: BLE001  of a result
-            failed = {
-                at: error for at, row in enumerate(rows) if (error := _error_of(codec, row)) is not None
-            }
-    plain = [None if at in failed else row for at, row in enumerate(rows)]
-    try:
-        return _with_failed(codec, plain, failed, many=many)
-    except BaseException:  # noqa: BLE001  likewise, beside errors
-        more = {at: error for at, row in enumerate(plain) if (error := _error_of(codec, row)) is not None}
-        plain = [None if at in more else row for at, row in enumerate(plain)]
-        return _with_failed(codec, plain, {**failed, **more}, many=many)
+    failed: dict[int, BaseException] = {
+        at: row for at, row in enumerate(rows) if isinstance(row, BaseException)
+    }
+    with contextlib.suppress(BaseException):  # of a result
+        return _with_failed(codec, rows, failed, many=many) if failed else (0, *codec.dump(answer))
+    for at, row in enumerate(rows):
+        if at not in failed and (error := _error_of(codec, row)) is not None:
+            failed[at] = error
+    return _with_failed(codec, rows, failed, many=many)
 
 
 def _with_failed(
-    codec: Codec, plain: list[Any], failed: Mapping[int, BaseException], *, many: bool
+    codec: Codec, rows: list[Any], failed: Mapping[int, BaseException], *, many: bool
 ) -> tuple[int, Bytes, list[Bytes]]:
+    plain = [None if at in failed else row for at, row in enumerate(rows)]
     told = []
     for at, error in failed.items():
         payload, buffers = encoded_error(codec, error)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
 from inspect import Parameter, Signature
-from typing import TYPE_CHECKING, Any, NoReturn, Self, Unpack
+from typing import TYPE_CHECKING, Any, NoReturn, Self, Unpack, cast
 
 from batched._api.lists import BatchedFunction
 from batched._api.option_types import CallChanges
@@ -59,9 +59,7 @@ class RemoteFunction(BatchedFunction[Any, Any, Any]):
 
     @property
     def _remote(self) -> RemoteDriver:
-        driver: Any = self._driver
-        found: RemoteDriver = driver
-        return found
+        return cast("RemoteDriver", self._driver)
 
     def _check_request_cache(self) -> NoReturn:
         name = self._name

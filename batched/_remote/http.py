@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterator, Mapping
 from http.server import BaseHTTPRequestHandler
 from importlib import import_module
 from itertools import chain
-from socket import AF_INET, AF_INET6
 from socketserver import ThreadingTCPServer
 from time import sleep
 from typing import Any, Final
 
 from batched._drivers.fork_and_exit import register
 from batched._logs import log_error
+from batched._remote.addresses import family_of
 from batched._remote.clients import ClientFigures
 
 _FAMILIES: tuple[tuple[str, str, str, Callable[[ClientFigures], int]], ...] = (
@@ -80,8 +80,7 @@ class Page:
         self._server = _Server(where, self)
         self.where: tuple[str, int] = self._server.server_address[:2]  # type: ignore[assignment]
         run = self._server.serve_forever
-        self._thread = threading.Thread(target=run, args=(0.05,), name="batched: http", daemon=True)
-        self._thread.start()
+        threading.Thread(target=run, args=(0.05,), name="batched: http", daemon=True).start()
         register(self)
 
     def answer(self, path: str, accepted: str) -> tuple[int, str, bytes]:
@@ -112,7 +111,7 @@ class _Server(ThreadingTCPServer):
 
     def __init__(self, where: tuple[str, int], page: Page) -> None:
         self.page = page
-        self.address_family = AF_INET6 if ":" in where[0] else AF_INET
+        self.address_family = family_of(where[0])
         super().__init__(where, _Handler)
 
     def get_request(self) -> Any:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import secrets
+import socket
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
@@ -18,6 +20,7 @@ from batched._remote.failures import decoded_error, decoded_rows
 from batched._remote.frames import (
     CALL_ROW,
     LEAST_TOGETHER,
+    MAX_FRAME_BYTES,
     MOST_ROWS,
     RESULT_ROW,
     Bytes,
@@ -32,11 +35,11 @@ from batched._remote.frames import (
 )
 from batched._remote.greeting import ClientGreeting, ServerGreeting, is_same, proof
 from batched._remote.requests import NO_VALUE, Request, too_long
-from batched._remote.values import Codec, Unreadable, apart
+from batched._remote.values import Codec, Unreadable, apart, readable
 from batched.errors import DisconnectedError, too_slow
 
-FIRST_PAUSE_S = 0.01
-LAST_PAUSE_S = 0.25
+_FIRST_PAUSE_S = 0.01
+_LAST_PAUSE_S = 0.25
 
 
 def stands_still(address: Address, limit_s: float, what: str) -> str:
@@ -62,7 +65,6 @@ class Terms:
     still_s: float
     """How long a server may take to greet, or to answer a question: then it stands still."""
     token: str | None
-    max_frame_bytes: int
     dial: Callable[[], Callable[[], Any]]
     """Returns, for one connection, what connects: it is called until it raises no `OSError` any more."""
     told: Callable[[ServerGreeting], None]
@@ -126,6 +128,7 @@ class Link(ABC):
         self.has_ended: bool = False
         self.is_closed: bool = False
         """Whether the client itself has ended it."""
+        self.socket: socket.socket | None = None
         self._renew_reader()
         self._numbers = itertools.count(1)
         self._sent: dict[int, _Sent] = {}
@@ -137,11 +140,8 @@ class Link(ABC):
         """Calls that `end` has still to answer, or to have sent elsewhere."""
         self._places: dict[str, int] = {}
         self._most_bytes = 0
-
-    @property
-    def unanswered(self) -> int:
-        """How many calls have no answer yet."""
-        return len(self._sent)
+        self._pause_s = _FIRST_PAUSE_S
+        """Until the next attempt to connect, if this one fails."""
 
     def pending(self, caller: Caller) -> list[Call]:
         """Return the calls of `caller` that have no answer yet."""
@@ -149,7 +149,7 @@ class Link(ABC):
 
     def _renew_reader(self) -> None:
         """Forget what has come: of a frame, and of what the server has shown."""
-        self._reader = FrameReader(self.terms.max_frame_bytes)
+        self._reader = FrameReader(MAX_FRAME_BYTES)
         self._is_proven = False
         self._nonce = secrets.token_hex(16) if self.terms.token is not None else ""
 
@@ -161,13 +161,21 @@ class Link(ABC):
             client=terms.client,
             nonce=self._nonce,
             proof=shown,
-            max_frame_bytes=terms.max_frame_bytes,
+            max_frame_bytes=MAX_FRAME_BYTES,
         )
         return b"".join(said.frame())
 
-    @abstractmethod
     def close(self) -> None:
         """End the connection: at any time, from any thread."""
+        self.is_closed = True
+        self.takes_calls = False
+        self._shut()
+
+    def _shut(self) -> None:
+        """Let the server, and a thread that reads here, see the end."""
+        if (peer := self.socket) is not None:
+            with contextlib.suppress(OSError):
+                peer.shutdown(socket.SHUT_RDWR)
 
     @abstractmethod
     def forget(self) -> None:
@@ -213,7 +221,7 @@ class Link(ABC):
         if sent is None or sent.call is not call or sent.request is None or call.waits_at is not FUTURE:
             return
         self.cancel(call)
-        _failed([sent], TimeoutError(call.overdue(sent.caller.name)))
+        _fail(sent, TimeoutError(call.overdue(sent.caller.name)))
         settle([call], sent.caller.name)
 
     @abstractmethod
@@ -228,8 +236,9 @@ class Link(ABC):
         found: list[Bytes] = []
         self._fresh.clear()
         now = monotonic()
-        together: dict[str, list[tuple[int, Request]]] = {}
-        """Calls that share a frame, by their function."""
+        alone: list[tuple[int, _Sent, Request]] = []
+        together: dict[str, list[tuple[int, _Sent, Request]]] = {}
+        """Calls that can share a frame, by their function."""
         dropped: list[Bytes] = []
         for _ in range(len(self._waiting)):
             number = self._waiting.popleft()
@@ -239,16 +248,22 @@ class Link(ABC):
                 sent.request, sent.began = None, now
                 self._fresh.append((sent, request))
                 if request.value is not NO_VALUE and self._most_bytes >= LEAST_TOGETHER:
-                    together.setdefault(sent.caller.name, []).append((number, request))
-                    continue
-                try:
-                    found += self._frame(number, sent.caller, request, now)
-                except (FrameError, LookupError) as error:
-                    refused += _failed([sent], error)
-                    self._sent.pop(number, None)
+                    together.setdefault(sent.caller.name, []).append((number, sent, request))
+                else:
+                    alone.append((number, sent, request))
         for name, calls in together.items():
+            place = self._places.get(name)
+            if place is None or len(calls) == 1:
+                alone += calls
+                continue
             for at in range(0, len(calls), MOST_ROWS):
-                found += self._frame_of_several(name, calls[at : at + MOST_ROWS], refused, now)
+                found += self._frame_of_several(place, calls[at : at + MOST_ROWS], now)
+        for number, sent, request in alone:
+            try:
+                found += self._frame(number, sent.caller, request, now)
+            except (FrameError, LookupError) as error:
+                refused.append(_fail(sent, error))
+                self._sent.pop(number, None)
         return found + dropped  # a call that has just left is dropped after it has come
 
     def unsend(self) -> None:
@@ -258,22 +273,9 @@ class Link(ABC):
         self._fresh.clear()
 
     def _frame_of_several(
-        self, name: str, calls: list[tuple[int, Request]], refused: list[Call], now: float
+        self, place: int, calls: list[tuple[int, _Sent, Request]], now: float
     ) -> list[Bytes]:
         """Return the frame of calls of one function, each with one plain argument."""
-        place = self._places.get(name)
-        if place is None or len(calls) == 1:
-            found: list[Bytes] = []
-            for number, request in calls:
-                sent = self._sent.get(number)
-                if sent is None:
-                    continue
-                try:
-                    found += self._frame(number, sent.caller, request, now)
-                except (FrameError, LookupError) as error:
-                    refused += _failed([sent], error)
-                    self._sent.pop(number, None)
-            return found
         rows = [
             CALL_ROW.pack(
                 number,
@@ -281,9 +283,9 @@ class Link(ABC):
                 0.0 if request.deadline is None else request.deadline - now,
                 request.allowed_s,
             )
-            for number, request in calls
+            for number, _, request in calls
         ]
-        values = self.terms.codec.dump_plain([request.value for _, request in calls])
+        values = self.terms.codec.dump_plain([request.value for _, _, request in calls])
         return frame(Kind.CALLS, 0, len(calls), place, b"".join([*rows, values]))
 
     def _frame(self, number: int, caller: Caller, request: Request, now: float) -> list[Bytes]:
@@ -425,20 +427,14 @@ class Link(ABC):
                 told.append(call)
                 self._sent.pop(number, None)
 
-    def _readable(
-        self, read: list[tuple[Any, ...]], payload: Bytes, told: list[Call]
-    ) -> tuple[list[tuple[Any, ...]], list[Any]]:
+    def _readable(self, read: list[Any], payload: Bytes, told: list[Call]) -> tuple[list[Any], list[Any]]:
         """Fail the calls of answers that cannot be read here; return the others."""
-        answers = self.terms.codec.load_apart(payload)
-        if isinstance(answers, Unreadable):  # arrays that are alike are one
-            answers = [answers] * len(read)
-        found = [*zip(read, answers, strict=True)]
-        for row, answer in found:
-            if isinstance(answer, Unreadable) and (sent := self._sent.get(row[0])) is not None:
-                told += _failed([sent], answer.error)
+        kept, answers, failed = readable(self.terms.codec, read, payload)
+        for row, error in failed:
+            if (sent := self._sent.get(row[0])) is not None:
+                told.append(_fail(sent, error))
                 self._sent.pop(row[0], None)
-        kept = [each for each in found if not isinstance(each[1], Unreadable)]
-        return [row for row, _ in kept], [answer for _, answer in kept]
+        return kept, answers
 
     def _piece(self, found: Frame, told: list[Call]) -> None:
         sent = self._sent.get(found.number)
@@ -457,12 +453,14 @@ class Link(ABC):
 
     # -- the end ------------------------------------------------------------------------------------------
 
-    def give_up(self, error: Exception, told: list[Call]) -> float | None:
+    def give_up(self, broken: Exception, told: list[Call]) -> float | None:
         """Answer the calls that have waited for `wait_s`, after an attempt to connect that has failed.
 
-        Return the seconds until the next one has; None if no call waits any more. `told` gets the calls, as
+        Return the seconds until the next attempt; None if no call waits any more. `told` gets the calls, as
         in `filled`.
         """
+        self._renew_reader()
+        error = self.unreachable(broken)
         for _ in range(len(self._waiting)):  # without the calls that have left: else it grows for ever
             number = self._waiting.popleft()
             if number in self._sent:  # no frame is
@@ -471,11 +469,14 @@ class Link(ABC):
         left = None
         for number, sent in self._sent.copy().items():
             if sent.began <= latest:
-                told += _failed([sent], error)
+                told.append(_fail(sent, error))
                 self._sent.pop(number, None)
             elif left is None or sent.began - latest < left:
                 left = sent.began - latest
-        return left
+        if left is None:
+            return None
+        pause_s, self._pause_s = self._pause_s, min(2 * self._pause_s, _LAST_PAUSE_S)
+        return min(pause_s, left)
 
     def not_greeted(self) -> TimeoutError:
         """Return what is wrong with a server that has taken a connection, and says nothing."""
@@ -533,16 +534,15 @@ class Link(ABC):
                 else:
                     ending.pop()
                     continue
-            told += _failed([sent], error)
+            told.append(_fail(sent, error))
             ending.pop()
 
 
-def _failed(found: list[_Sent], error: BaseException) -> list[Call]:
-    """Answer calls with `error`, unless they have one; return them."""
-    calls = [each.call for each in found]
-    for call in calls:
-        if call.error is None:
-            call.owns_error = False
-            call.waiting = 0
-            call.fail(error)
-    return calls
+def _fail(sent: _Sent, error: BaseException) -> Call:
+    """Answer a call with `error`, unless it has one; return it."""
+    call = sent.call
+    if call.error is None:
+        call.owns_error = False
+        call.waiting = 0
+        call.fail(error)
+    return call

@@ -14,7 +14,7 @@ from batched._drivers.stream_wakeups import tell
 from batched._drivers.timers import call_later
 from batched._drivers.wakeups import ask, resolve_on_loop
 from batched._remote.frames import joined
-from batched._remote.link import FIRST_PAUSE_S, LAST_PAUSE_S, Caller, Link, Terms
+from batched._remote.link import Caller, Link, Terms
 from batched._remote.requests import Request
 from batched.errors import DisconnectedError
 
@@ -24,6 +24,19 @@ def can_have_link(loop: asyncio.AbstractEventLoop) -> bool:
     return type(loop).add_reader is not asyncio.AbstractEventLoop.add_reader
 
 
+def _ends_if_interrupted(step: Callable[[LoopLink], None]) -> Callable[[LoopLink], None]:
+    """Have a Ctrl-C in the middle of `step` end the connection, and all its calls."""
+
+    def guarded(self: LoopLink) -> None:
+        try:
+            step(self)
+        except BaseException:
+            self._interrupted()
+            raise
+
+    return guarded
+
+
 class LoopLink(Link):
     """One connection of an event loop. Only for the thread of that loop, but for `cancel` and `close`."""
 
@@ -31,14 +44,12 @@ class LoopLink(Link):
         super().__init__(terms)
         me = weakref.ref(self)
         self.loop: weakref.ref[asyncio.AbstractEventLoop] = weakref.ref(loop, lambda _: _forsake(me()))
-        self.socket: socket.socket | None = None
         self._has_begun = False
         self._close_socket: Callable[[], object] = int
         self._connect: Callable[[], socket.socket] | None = None
         self._rest: list[memoryview] = []
         self._is_writing = False
         self._is_told = False
-        self._pause = FIRST_PAUSE_S
         self._told: list[Call] = []
         """Calls that are answered, and of which the callers are to be woken: after a Ctrl-C, once more."""
 
@@ -69,15 +80,9 @@ class LoopLink(Link):
 
     # -- connecting ---------------------------------------------------------------------------------------
 
+    @_ends_if_interrupted
     def _dial(self) -> None:
         """Connect, or try again later; a local socket connects at once."""
-        try:
-            self._try()
-        except BaseException:
-            self._interrupted()
-            raise
-
-    def _try(self) -> None:
         self._has_begun = True  # first: a finalizer may call meanwhile
         loop = self.loop()
         if loop is None or loop.is_closed() or self.has_ended:
@@ -101,17 +106,11 @@ class LoopLink(Link):
             call_later(loop, self.terms.still_s, _check_greeting, weakref.ref(self), peer)
             self.say(self.greeting())
 
-    def check_greeting(self, peer: socket.socket) -> None:
+    @_ends_if_interrupted
+    def check_greeting(self) -> None:
         """Give up an attempt to connect, if the server has not greeted."""
-        try:
-            self._retry_unless_greeted(peer)
-        except BaseException:
-            self._interrupted()
-            raise
-
-    def _retry_unless_greeted(self, peer: socket.socket) -> None:
-        if self.socket is peer and not self.has_greeted:
-            self._read()  # it may have, while this loop stood still
+        peer = self.socket
+        self._read()  # it may have, while this loop stood still
         loop = self.loop()
         if self.socket is peer and not self.has_greeted and loop is not None:
             self._retry(loop, self.not_greeted())
@@ -119,27 +118,18 @@ class LoopLink(Link):
     def _retry(self, loop: asyncio.AbstractEventLoop, broken: Exception) -> None:
         """Forget an attempt to connect, and make another one if calls wait for it."""
         self._disconnect(loop)
-        self._renew_reader()
-        error = self.unreachable(broken)
-        left = self.give_up(error, self._told)
+        pause_s = self.give_up(broken, self._told)
         self._wake()
-        if left is None:
-            self._lost(error)
-            return
-        call_later(loop, min(self._pause, left), self._dial)
-        self._pause = min(2 * self._pause, LAST_PAUSE_S)
+        if pause_s is None:
+            self._lost(self.unreachable(broken))
+        else:
+            call_later(loop, pause_s, self._dial)
 
     # -- reading and writing ------------------------------------------------------------------------------
 
+    @_ends_if_interrupted
     def _read(self) -> None:
         """Take what has come, as far as there is room for it."""
-        try:
-            self._receive()
-        except BaseException:
-            self._interrupted()
-            raise
-
-    def _receive(self) -> None:
         peer = self.socket
         if peer is None:
             return
@@ -163,8 +153,8 @@ class LoopLink(Link):
         if self._waiting:
             self.flush_soon()
         done = tell(self._told)
-        if not self.takes_calls and not self.has_sent:  # those that have not been sent go to another server
-            self._lost(DisconnectedError(f"the server at {self.terms.address} has ended"), again=True)
+        if not self.takes_calls:
+            self._leave()
         if done:
             resolve_on_loop(done)
         self._told = []
@@ -173,26 +163,20 @@ class LoopLink(Link):
         """Send a greeting."""
         self._rest.append(memoryview(greeting))
         if not self._is_writing:
+            self._write()
+
+    @_ends_if_interrupted
+    def _flush(self) -> None:
+        self._is_told = False
+        if self.is_open and not self._is_writing:
             self._send()
 
-    def _flush(self) -> None:
-        try:
-            self._is_told = False
-            if self.is_open and not self._is_writing:
-                self._send_all()
-        except BaseException:
-            self._interrupted()
-            raise
+    @_ends_if_interrupted
+    def _write(self) -> None:
+        self._send()
 
     def _send(self) -> None:
         """Send what waits, as far as there is room."""
-        try:
-            self._send_all()
-        except BaseException:
-            self._interrupted()
-            raise
-
-    def _send_all(self) -> None:
         peer = self.socket
         if peer is None:
             return
@@ -208,7 +192,7 @@ class LoopLink(Link):
         except (BlockingIOError, InterruptedError):
             if not self._is_writing:
                 self._is_writing = True
-                asyncio.get_running_loop().add_writer(peer.fileno(), self._send)
+                asyncio.get_running_loop().add_writer(peer.fileno(), self._write)
         except OSError as error:
             self.unsend()
             self._broken(error)
@@ -216,8 +200,8 @@ class LoopLink(Link):
             if self._is_writing:
                 self._is_writing = False
                 asyncio.get_running_loop().remove_writer(peer.fileno())
-            if self.is_open and not self.takes_calls and not self._sent:  # the last one was cancelled
-                self._lost(DisconnectedError(f"the server at {self.terms.address} has ended"), again=True)
+            if self.is_open and not self.takes_calls:  # perhaps the last one was cancelled
+                self._leave()
         self._wake()
 
     def _fill(self, rest: list[memoryview]) -> bool:
@@ -243,6 +227,11 @@ class LoopLink(Link):
             return
         self._lost(self.lost(error), again=not self.is_closed)
 
+    def _leave(self) -> None:
+        """Close, after a server said that it ends, when nothing is to come any more."""
+        if not self.has_sent:  # the calls that have not been sent go to another server
+            self._lost(DisconnectedError(f"the server at {self.terms.address} has ended"), again=True)
+
     def _interrupted(self) -> None:
         """End the connection after a Ctrl-C: what has come may be lost, and a frame sent in part."""
         self._lost(self.lost("it was interrupted"))
@@ -254,20 +243,14 @@ class LoopLink(Link):
         self.end(error, self._told, again=again)
         self._wake()
 
+    @_ends_if_interrupted
     def _close(self) -> None:
-        try:
-            self._lost(self.lost(""))
-        except BaseException:
-            self._interrupted()
-            raise
+        self._lost(self.lost(""))
 
     def close(self) -> None:
-        """End the connection: at any time, from any thread."""
-        self.is_closed, self.takes_calls = True, False
-        peer, loop = self.socket, self.loop()
-        if peer is not None:
-            with contextlib.suppress(OSError):
-                peer.shutdown(socket.SHUT_RDWR)  # so that the server knows, though the loop may stand still
+        """End the connection: its loop does so, if it still runs."""
+        super().close()  # first, so that the server knows, though the loop may stand still
+        loop = self.loop()
         if loop is None or not ask(loop, self._close):
             self.forget()
 
@@ -292,8 +275,8 @@ class LoopLink(Link):
 
 
 def _check_greeting(known: weakref.ref[LoopLink], peer: socket.socket) -> None:
-    if (link := known()) is not None:
-        link.check_greeting(peer)
+    if (link := known()) is not None and link.socket is peer and not link.has_greeted:
+        link.check_greeting()
 
 
 def _forsake(link: LoopLink | None) -> None:

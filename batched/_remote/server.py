@@ -49,6 +49,7 @@ class Server:
         self.max_frame_bytes: int = max_frame_bytes
         self.sessions: set[Session] = set()
         self.ends: bool = False
+        """Whether clients that connect now would come too late."""
         self.lost: int = 0
         """How many calls had no answer when it could wait no longer."""
         self.clients: Clients = Clients()

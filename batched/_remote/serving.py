@@ -20,7 +20,7 @@ from batched._api.through_class import ThroughClass
 from batched._core.option_checks import an_int
 from batched._drivers.private_python import running_loop_or_none
 from batched._logs import log
-from batched._remote.addresses import Address, listen
+from batched._remote.addresses import Address, host_and_port, listen, shown
 from batched._remote.frames import MAX_FRAME_BYTES
 from batched._remote.http import Metrics, Page
 from batched._remote.protocols import codec_named
@@ -161,7 +161,7 @@ class Serving:
                     f"clients have a function as an attribute, of which {name!r} cannot be the name"
                 )
         drain_s = checked_seconds("drain_s", drain_s)
-        max_frame_bytes = an_int(1)("max_frame_bytes", max_frame_bytes)
+        max_frame_bytes = an_int(at_least=1)("max_frame_bytes", max_frame_bytes)
         if token is not None and not isinstance(token, str):
             raise TypeError(f"token must be a str, got {type(token).__name__}")
         if token_file is not None:
@@ -186,7 +186,7 @@ class Serving:
         )
         if self._server.address.kind == "fd":
             _check_socket(self._server.address, token)
-        self._http = None if http is None else host_and_port(http)
+        self._http = None if http is None else _checked_page(http)
         self._metrics = None if http is None else Metrics(self._clients)
         self._page: Page | None = None
         self._drain_s = drain_s
@@ -207,7 +207,7 @@ class Serving:
         if running_loop_or_none() is not None:
             raise RuntimeError("batched.serve has an event loop of its own: call it in a thread, with `stop`")
         if self._http is not None and self._metrics is not None:
-            bind, self.at = self.at, f"http://{_shown(*self._http)}"
+            bind, self.at = self.at, f"http://{shown(*self._http)}"
             self._page = Page(self._http, self._metrics)
             self.at = bind
         try:
@@ -239,7 +239,7 @@ class Serving:
         if self._page is not None:
             self._page.status = "serving"
         address = str(self._server.address)
-        where = "" if self._page is None else f", metrics at http://{_shown(*self._page.where)}/metrics"
+        where = "" if self._page is None else f", metrics at http://{shown(*self._page.where)}/metrics"
         log(logging.INFO, "%s: served at %s by process %s%s", self._names, address, os.getpid(), where)
         notify("READY=1")
         if self._when_ready is not None:
@@ -346,19 +346,14 @@ def _make_token(file: Path) -> None:
         Path(name).unlink()
 
 
-def host_and_port(text: str) -> tuple[str, int]:
-    """Return the two parts of `HOST:PORT`."""
+def _checked_page(text: str) -> tuple[str, int]:
+    """Return where the page is to be; `ValueError` if it is not `HOST:PORT`."""
     if not isinstance(text, str):
         raise TypeError(f"http must be HOST:PORT, such as 127.0.0.1:9100, got {text!r}")
-    host, colon, port = text.rpartition(":")
-    host = host.strip("[]")
-    if not colon or not host or not port.isdecimal() or int(port) >= 1 << 16:
+    where = host_and_port(text)
+    if where is None or not where[0]:
         raise ValueError(f"http must be HOST:PORT, such as 127.0.0.1:9100, got {text!r}")
-    return host, int(port)
-
-
-def _shown(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    return where
 
 
 def _group(group: str | int, bind: str) -> int:

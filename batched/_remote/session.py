@@ -8,10 +8,10 @@ import logging
 import os
 import secrets
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from time import perf_counter
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from batched._api.streams import open_async_stream
 from batched._core.call import Call
@@ -37,7 +37,10 @@ from batched._remote.frames import (
 from batched._remote.greeting import ClientGreeting, ServerGreeting
 from batched._remote.requests import Wanted, wanted
 from batched._remote.served import Elements, Served, Why, drop_task
-from batched._remote.values import Codec, Unreadable, apart, is_plain
+from batched._remote.values import Codec, apart, is_plain, readable
+
+if TYPE_CHECKING:
+    from batched._remote.server import Server
 
 _MOST_US = (1 << 32) - 1
 _MOST_GREETING = 1 << 14
@@ -48,35 +51,6 @@ _DIRECTLY = os.name == "posix"
 _CALLS = frozenset({Kind.CALL, Kind.LATE})
 
 
-class Host(Protocol):
-    """The server, for a session."""
-
-    served: Mapping[str, Served]
-    max_frame_bytes: int
-    ends: bool
-    """Whether clients that connect now would come too late."""
-
-    def refusal(self, peer: socket.socket) -> str | None:
-        """Return why the process at the other end must not call, None if it may."""
-        ...
-
-    def challenge(self, said: ClientGreeting, nonce: str, port: object) -> ServerGreeting | None:
-        """Return what a client must answer before it is welcome; None if any client is."""
-        ...
-
-    def welcome(self, said: ClientGreeting, nonce: str, port: object) -> tuple[ServerGreeting, Codec | None]:
-        """Return the answer to a greeting, and how values are read; no codec if the client is refused."""
-        ...
-
-    def answered(self, question: bytes, served: Served) -> Any:
-        """Return the answer to a question about a function."""
-        ...
-
-    def ended(self, session: Session) -> None:
-        """Note that a connection has ended."""
-        ...
-
-
 class Session(asyncio.BufferedProtocol):
     """One connection of a client.
 
@@ -84,11 +58,12 @@ class Session(asyncio.BufferedProtocol):
     also a `SystemExit`, which would end the server.
     """
 
-    def __init__(self, host: Host, loop: asyncio.AbstractEventLoop) -> None:
-        self._host = host
+    def __init__(self, server: Server, loop: asyncio.AbstractEventLoop) -> None:
+        self._server = server
         self._loop = loop
         self._reader = FrameReader(_MOST_GREETING)  # until it is known that the client may call
-        self._codec: Codec | None = None
+        self._has_greeted = False
+        self._codec: Codec  # from then on
         self._challenge: str | None = None
         self._port: object = ""
         self._functions: list[Served] = []
@@ -128,10 +103,10 @@ class Session(asyncio.BufferedProtocol):
         self._number = with_socket.fileno()
         name = with_socket.getsockname()
         self._port = name[1] if isinstance(name, tuple) else ""
-        if self._host.ends:  # the client tries again, and finds the successor
+        if self._server.ends:  # the client tries again, and finds the successor
             self.close()
             return
-        refusal = self._host.refusal(with_socket)
+        refusal = self._server.refusal(with_socket)
         if refusal is not None:
             self._reply(ServerGreeting(refusal=refusal))
         else:
@@ -167,7 +142,7 @@ class Session(asyncio.BufferedProtocol):
         running, self._running = self._running, {}
         for drop, call in running.values():
             drop(call, "cancelled")
-        self._host.ended(self)
+        self._server.ended(self)
 
     def pause_writing(self) -> None:
         """Read no more calls of a client that does not read its answers."""
@@ -184,7 +159,7 @@ class Session(asyncio.BufferedProtocol):
     # -- frames -------------------------------------------------------------------------------------------
 
     def _take(self, found: Frame) -> None:
-        if self._codec is None:
+        if not self._has_greeted:
             self._greet(found)
         elif found.kind == Kind.CALLS:
             self._calls(found)
@@ -203,19 +178,19 @@ class Session(asyncio.BufferedProtocol):
         said = ClientGreeting.read(found)
         if self._challenge is None:
             self._challenge = secrets.token_hex(16)
-            asked = self._host.challenge(said, self._challenge, self._port)
+            asked = self._server.challenge(said, self._challenge, self._port)
             if asked is not None:
                 self._write(asked.frame())
                 return
-        answer, codec = self._host.welcome(said, self._challenge, self._port)
+        answer, codec = self._server.welcome(said, self._challenge, self._port)
         if codec is None:
             self._reply(answer)
             return
         self.client = said.client
-        self._functions = [*self._host.served.values()]
+        self._functions = [*self._server.served.values()]
         self._most_bytes = said.max_frame_bytes
-        self._reader.max_bytes = self._host.max_frame_bytes
-        self._codec = codec
+        self._reader.max_bytes = self._server.max_frame_bytes
+        self._codec, self._has_greeted = codec, True
         if self._is_no_client is not None:
             self._is_no_client.cancel()
         self._write(answer.frame())
@@ -233,15 +208,15 @@ class Session(asyncio.BufferedProtocol):
 
     def tell(self, news: ServerGreeting) -> None:
         """Greet the client once more, as functions have changed."""
-        if self._codec is not None:
+        if self._has_greeted:
             self._write(news.frame())
 
     def leave(self) -> None:
         """Tell the client that the server ends: it sends further calls elsewhere, and closes when it can."""
-        if self._codec is None:
-            self.close()
-        else:
+        if self._has_greeted:
             self._write(frame(Kind.LEAVE, 0, 0, 0, b""))
+        else:
+            self.close()
 
     def close(self) -> None:
         """End the connection when all that was written has been sent."""
@@ -270,13 +245,12 @@ class Session(asyncio.BufferedProtocol):
 
     def _call(self, found: Frame) -> None:
         number, began = found.number, perf_counter()
-        codec: Codec = self._codec  # type: ignore[assignment]
         served = self._served(found)
         try:
-            want = wanted(codec.load, found)
+            want = wanted(self._codec.load, found)
         except BaseException as error:  # noqa: BLE001  of a class that cannot be read here
             self.calls += 1
-            elements = self._apart(codec, found, error) if found.flags & Flag.ELEMENTS else None
+            elements = self._apart(found, error) if found.flags & Flag.ELEMENTS else None
             if elements is None:
                 self._fail(number, began, error)
             else:
@@ -284,7 +258,7 @@ class Session(asyncio.BufferedProtocol):
         else:
             self._begin(number, began, served, want)
 
-    def _apart(self, codec: Codec, found: Frame, error: BaseException) -> Wanted | None:
+    def _apart(self, found: Frame, error: BaseException) -> Wanted | None:
         """Return elements of a map, with an `Unreadable` for each of which a class is missing here.
 
         None if that does not help.
@@ -292,7 +266,7 @@ class Session(asyncio.BufferedProtocol):
         if found.number in self._running:
             raise FrameError(f"two calls have the number {found.number}")
         try:
-            want = wanted(codec.load_apart, found)
+            want = wanted(self._codec.load_apart, found)
             return want._replace(value=apart(want.value, error))
         except BaseException:  # noqa: BLE001  there is more to it than a class
             return None
@@ -300,36 +274,28 @@ class Session(asyncio.BufferedProtocol):
     def _calls(self, found: Frame) -> None:
         """Begin several calls, each with one plain argument."""
         began = perf_counter()
-        codec: Codec = self._codec  # type: ignore[assignment]
         served = self._served(found)
         read, payload = rows(CALL_ROW, found)
         try:
-            values = codec.load_plain(payload)
+            values = self._codec.load_plain(payload)
         except Exception:  # noqa: BLE001  a library of some is missing here
-            read, values = self._readable(codec, read, payload, began)
+            read, values = self._readable(read, payload, began)
         if len(values) != len(read):
             raise FrameError(f"a frame of {len(read)} calls has {len(values)} arguments")
         for (number, flags, left_s, allowed_s), value in zip(read, values, strict=True):
             left = left_s if flags & Flag.DEADLINE else None
             self._begin(number, began, served, Wanted(Kind.CALL, flags, left, allowed_s, value))
 
-    def _readable(
-        self, codec: Codec, read: list[tuple[Any, ...]], payload: Bytes, began: float
-    ) -> tuple[list[tuple[Any, ...]], list[Any]]:
+    def _readable(self, read: list[Any], payload: Bytes, began: float) -> tuple[list[Any], list[Any]]:
         """Fail the calls of arguments that cannot be read here; return the others."""
         try:
-            values = codec.load_apart(payload)
-            if isinstance(values, Unreadable):  # arrays that are alike are one
-                values = [values] * len(read)
-            found = [*zip(read, values, strict=True)]
-        except Exception as error:
-            raise FrameError(f"the arguments of {len(read)} calls cannot be read: {error}") from error
-        for row, value in found:
-            if isinstance(value, Unreadable):
-                self.calls += 1
-                self._fail(row[0], began, value.error)
-        kept = [each for each in found if not isinstance(each[1], Unreadable)]
-        return [row for row, _ in kept], [value for _, value in kept]
+            kept, values, failed = readable(self._codec, read, payload)
+        except Exception as broken:
+            raise FrameError(f"the arguments of {len(read)} calls cannot be read: {broken}") from broken
+        for row, error in failed:
+            self.calls += 1
+            self._fail(row[0], began, error)
+        return kept, values
 
     def _begin(self, number: int, began: float, served: Served, want: Wanted) -> None:
         if number in self._running:
@@ -412,7 +378,7 @@ class Session(asyncio.BufferedProtocol):
 
     def _send_from_worker(self, number: int, began: float, call: Call) -> bool:
         """Send a small answer, if nothing else is to be sent; return whether it is on its way."""
-        codec: Codec = self._codec  # type: ignore[assignment]
+        codec = self._codec
         if call.missing or call.error is not None or call.keep_errors or not is_plain(codec, call.results):
             return False
         payload, buffers = codec.dump(call.results)
@@ -438,8 +404,7 @@ class Session(asyncio.BufferedProtocol):
 
     def _answer(self, number: int, began: float, answer: Any, *, many: bool | None = None) -> None:
         """Send an answer: `many` results, or one, of which some may be errors; None for what it is."""
-        codec: Codec = self._codec  # type: ignore[assignment]
-        if is_plain(codec, answer) and self._most_bytes >= LEAST_TOGETHER:
+        if is_plain(self._codec, answer) and self._most_bytes >= LEAST_TOGETHER:
             self._flush_soon()
             self._plain.append((number, began, answer))
             if not self._running:  # no other answer is to go with this one
@@ -448,9 +413,9 @@ class Session(asyncio.BufferedProtocol):
         flags = 0
         try:
             if many is None:
-                payload, buffers = codec.dump(answer)
+                payload, buffers = self._codec.dump(answer)
             else:
-                flags, payload, buffers = encoded_rows(codec, answer, many=many)
+                flags, payload, buffers = encoded_rows(self._codec, answer, many=many)
             parts = frame(Kind.RESULT, flags, number, _us_since(began), payload, buffers)
             self._check_size(parts)
         except BaseException as error:  # noqa: BLE001  of an object that cannot be made bytes of
@@ -459,8 +424,7 @@ class Session(asyncio.BufferedProtocol):
             self._write(parts)
 
     def _fail(self, number: int, began: float, error: BaseException, left: str | None = None) -> None:
-        codec: Codec = self._codec  # type: ignore[assignment]
-        payload, buffers = encoded_error(codec, error, left)
+        payload, buffers = encoded_error(self._codec, error, left)
         self._write(frame(Kind.ERROR, 0, number, _us_since(began), payload, buffers))
 
     async def _answer_in_task(
@@ -481,12 +445,11 @@ class Session(asyncio.BufferedProtocol):
                 self._answer(number, began, answer, many=None if streams else _many(call))
 
     async def _send_pieces(self, number: int, served: Served, call: Call) -> None:
-        codec: Codec = self._codec  # type: ignore[assignment]
         pieces = open_async_stream(served.driver, call)
         try:
             async for piece in pieces:
                 try:
-                    payload, buffers = codec.dump(piece)
+                    payload, buffers = self._codec.dump(piece)
                     parts = frame(Kind.PIECE, 0, number, 0, payload, buffers)
                     self._check_size(parts)
                 except BaseException as broken:
@@ -504,7 +467,7 @@ class Session(asyncio.BufferedProtocol):
     def _asked(self, found: Frame) -> None:
         began = perf_counter()
         try:
-            answer = self._host.answered(bytes(found.payload), self._served(found))
+            answer = self._server.answered(bytes(found.payload), self._served(found))
         except Exception as error:  # noqa: BLE001
             self._fail(found.number, began, error)
         else:
@@ -542,16 +505,15 @@ class Session(asyncio.BufferedProtocol):
 
     def _frame_of_several(self, answers: list[tuple[int, float, Any]]) -> list[Bytes]:
         """Return the frame of answers that are plain."""
-        codec: Codec = self._codec  # type: ignore[assignment]
         if len(answers) == 1:
             number, began, answer = answers[0]
-            payload, buffers = codec.dump(answer)
+            payload, buffers = self._codec.dump(answer)
             return frame(Kind.RESULT, 0, number, _us_since(began), payload, buffers)
         now = perf_counter()
         read = [
             RESULT_ROW.pack(number, min(int((now - began) * 1e6), _MOST_US)) for number, began, _ in answers
         ]
-        values = codec.dump_plain([answer for _, _, answer in answers])
+        values = self._codec.dump_plain([answer for _, _, answer in answers])
         return frame(Kind.RESULTS, 0, len(answers), 0, b"".join([*read, values]))
 
 

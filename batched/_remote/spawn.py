@@ -32,9 +32,7 @@ _MOST_OUTPUT = 4_000
 class Spawn:
     """A server that is started when it is needed."""
 
-    def __init__(
-        self, functions: str | Sequence[str], address: str | None, unused_s: float = UNUSED_S
-    ) -> None:
+    def __init__(self, functions: str | Sequence[str], address: str | None) -> None:
         if not UNIX:
             raise ValueError(
                 "spawn= needs unix sockets, which this system has not got: start the server yourself"
@@ -49,7 +47,6 @@ class Spawn:
         self.address: Address = parsed(address)
         if self.address.kind != "unix":
             raise ValueError(f"spawn= needs an address unix:PATH, or none, got {address!r}")
-        self._unused_s = unused_s
         self._path = str(self.address.where)
 
     def dial(self) -> Callable[[], Any]:
@@ -76,7 +73,7 @@ class Spawn:
         with contextlib.suppress(FileNotFoundError):
             Path(self._path).unlink()  # of one that has ended
         command = [sys.executable, "-m", "batched", "serve", *self.functions]
-        command += ["--bind", str(self.address), "--until-unused", str(self._unused_s), "--lock", str(held)]
+        command += ["--bind", str(self.address), "--until-unused", str(UNUSED_S), "--lock", str(held)]
         found = os.pathsep.join(str(Path(each).absolute()) for each in sys.path)
         environment = {**os.environ, "PYTHONPATH": found}
         environment.pop("NOTIFY_SOCKET", None)  # systemd's, for the service that this process may be of

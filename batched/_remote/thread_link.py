@@ -16,7 +16,7 @@ from batched._drivers.stream_wakeups import wake_callers
 from batched._drivers.wakeups import FUTURE
 from batched._logs import log_error
 from batched._remote.frames import Bytes, FrameError, joined
-from batched._remote.link import FIRST_PAUSE_S, LAST_PAUSE_S, Caller, Link, Terms
+from batched._remote.link import Caller, Link, Terms
 from batched._remote.requests import Request
 from batched.errors import DisconnectedError
 
@@ -29,7 +29,6 @@ class ThreadLink(Link):
 
     def __init__(self, terms: Terms) -> None:
         super().__init__(terms)
-        self.socket: socket.socket | None = None
         self._is_unused = _thread.allocate_lock()  # held from the first call on
         self._is_unread = _thread.allocate_lock()  # held by the thread that reads, to its end
         self._sends = new_step_lock()  # held by the thread that sends
@@ -159,18 +158,10 @@ class ThreadLink(Link):
                 self.flush_soon()
 
     def close(self) -> None:
-        """End the connection: at any time, from any thread."""
-        self.is_closed = True
-        self.takes_calls = False
+        """End the connection, and the pause before another attempt to connect."""
+        super().close()
         with contextlib.suppress(RuntimeError):  # it has been closed before
             self._closes.release()
-        self._shut()
-
-    def _shut(self) -> None:
-        peer = self.socket
-        if peer is not None:
-            with contextlib.suppress(OSError):
-                peer.shutdown(socket.SHUT_RDWR)
 
     def forget(self) -> None:
         """Close the socket in the child of a fork, where it would keep the connection of the parent open."""
@@ -214,7 +205,6 @@ class ThreadLink(Link):
     def _converse(self) -> None:
         """Connect and read until the connection ends; again, if it does before the server has greeted."""
         connect = self.terms.dial()
-        pause = FIRST_PAUSE_S
         while True:
             try:
                 self.socket = peer = connect()
@@ -228,12 +218,11 @@ class ThreadLink(Link):
             except OSError as broken:
                 if self.has_greeted:
                     raise
-                left = self._given_up(broken)
+                pause_s = self._given_up(broken)
             else:
                 return
-            if self._closes.acquire(True, min(pause, left)):  # noqa: FBT003
+            if self._closes.acquire(True, pause_s):  # noqa: FBT003
                 raise self.lost("")
-            pause = min(2 * pause, LAST_PAUSE_S)
 
     def say(self, greeting: bytes) -> None:
         """Send a second greeting."""
@@ -241,19 +230,17 @@ class ThreadLink(Link):
             self.socket.sendall(greeting)
 
     def _given_up(self, broken: OSError) -> float:
-        """Answer the calls that have waited long enough; return how long the others have left."""
+        """Answer the calls that have waited long enough; return the seconds until the next attempt."""
         peer, self.socket = self.socket, None
         if peer is not None:
             peer.close()
-        self._renew_reader()
-        error = self.unreachable(broken)
         told: list[Call] = []
-        left = self.give_up(error, told)
+        pause_s = self.give_up(broken, told)
         wake_callers(told, "")
-        if left is None:
+        if pause_s is None:
             self.takes_calls = False
             raise broken  # no call waits
-        return left
+        return pause_s
 
     def _read(self, peer: socket.socket) -> None:
         while count := self._receive(peer):

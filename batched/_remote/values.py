@@ -61,6 +61,19 @@ def apart(rows: list[Any], error: BaseException) -> list[Any]:
     return found
 
 
+def readable(
+    codec: Codec, rows: list[Any], payload: Bytes
+) -> tuple[list[Any], list[Any], list[tuple[Any, BaseException]]]:
+    """Return the rows of which the plain values can be read here, these values, and the rest with errors."""
+    values = codec.load_apart(payload)
+    if isinstance(values, Unreadable):  # arrays that are alike are one
+        values = [values] * len(rows)
+    found = [*zip(rows, values, strict=True)]
+    kept = [each for each in found if not isinstance(each[1], Unreadable)]
+    failed = [(row, value.error) for row, value in found if isinstance(value, Unreadable)]
+    return [row for row, _ in kept], [value for _, value in kept], failed
+
+
 class Codec(Protocol):
     """How values become bytes, and bytes values."""
 

@@ -344,6 +344,25 @@ def test_a_token_file_without_a_token_is_refused(held: bytes, message: str) -> N
         batched.serve(increment, bind="tcp:127.0.0.1:0", token_file="token", token=TOKEN)
 
 
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"max_frame_bytes": 1e9}, "max_frame_bytes must be an int, got 1000000000.0"),
+        ({"max_frame_bytes": "5"}, "max_frame_bytes must be an int, got '5'"),
+        ({"http": 9100}, "http must be a str, such as 127.0.0.1:9100, got 9100"),
+        ({"group": 1.5}, "group must be a str or an int, got 1.5"),
+        ({"drain_s": "1"}, "drain_s must be a number of seconds, got '1'"),
+        ({"token": 5}, "token must be a str, got int"),
+    ],
+)
+def test_an_option_of_the_wrong_type_is_refused(options: dict[str, Any], text: str) -> None:
+    """Before the server listens: else its clients would meet it."""
+    stop = threading.Event()
+    stop.set()
+    with folder() as found, pytest.raises(TypeError, match=f"^{re.escape(text)}$"):
+        batched.serve(increment, stop=stop, **{**place_in(found), **options})
+
+
 # -- users and groups ----------------------------------------------------------------------------------
 
 AS_ANOTHER = """

@@ -336,7 +336,7 @@ def test_a_call_that_had_no_room_goes_to_the_successor(bind: str, in_tasks: bool
                     begun.acquire()
                 else:
                     work.append(pool.submit(client.double, "x"))
-                    until(lambda: client._connections._of_threads.unanswered == 2)  # noqa: SLF001
+                    until(lambda: len(client._connections._of_threads._sent) == 2)  # noqa: SLF001
                 server = ThreadServer({"double": function}, bind).start()
             errors = (
                 work[0].result(PATIENCE_S)

@@ -19,7 +19,6 @@ from typing import Any
 import pytest
 
 import batched
-from batched._remote.spawn import Spawn
 from tests.kit.gate import PATIENCE_S, moment, until
 from tests.kit.remote_server import FUNCTIONS
 from tests.kit.script import ROOT
@@ -43,7 +42,7 @@ def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     monkeypatch.setenv("TMPDIR", str(tmp_path / "t"))
     monkeypatch.setattr(tempfile, "tempdir", None)
-    monkeypatch.setattr(Spawn.__init__, "__defaults__", (UNUSED_S,))
+    monkeypatch.setattr("batched._remote.spawn.UNUSED_S", UNUSED_S)
 
 
 def is_alive(process: int) -> bool:
@@ -58,8 +57,8 @@ def callers(number: int, script: str) -> list[subprocess.Popen[str]]:
     """Start so many processes."""
     prologue = f"""
 import asyncio, batched, os, sys, time
-from batched._remote.spawn import Spawn
-Spawn.__init__.__defaults__ = ({UNUSED_S},)
+from batched._remote import spawn
+spawn.UNUSED_S = {UNUSED_S}
 """
     command = [sys.executable, "-W", "error", "-c", prologue + textwrap.dedent(script)]
     pipe = subprocess.PIPE

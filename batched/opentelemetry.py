@@ -6,7 +6,6 @@ batch passes stages, each of them has a span inside of it.
 
 from __future__ import annotations
 
-import os
 import threading
 from asyncio import CancelledError
 from collections.abc import AsyncGenerator, Callable, Collection, Generator, Iterable, Iterator
@@ -34,7 +33,6 @@ from batched._metrics import (
     History,
     Totals,
     printable,
-    read,
     read_workers,
 )
 from batched._parts.stages import Steps
@@ -403,22 +401,18 @@ class _Figures:
     """The figures of all batchers, read once for all metrics of one collection."""
 
     def __init__(self) -> None:
-        self._histories: dict[int, History] = {}
+        self._history = History()
         self._gauges: dict[str, dict[str, float | None]] = {}
         self._totals: dict[str, Totals] = {}
 
     def read(self) -> None:
         """Read anew."""
-        # A forked child begins anew, as its batchers do: a thread of the parent may hold the parent's lock.
-        history = self._histories.setdefault(os.getpid(), History())
-        with history.lock:
-            batchers, counters = read()
-            self._totals = history.totals(batchers, counters)
-            # Not the batchers: they would be kept until the next collection, which would find them again.
-            self._gauges = {
-                metric: {name: figure_of(live) for name, live in batchers.items()}
-                for metric, (_, figure_of) in GAUGES.items()
-            }
+        batchers, self._totals = self._history.read()
+        # Not the batchers: they would be kept until the next collection, which would find them again.
+        self._gauges = {
+            metric: {name: figure_of(live) for name, live in batchers.items()}
+            for metric, (_, figure_of) in GAUGES.items()
+        }
 
     def counters(self, metric: str, _: CallbackOptions, *, reads: bool) -> Iterable[Observation]:
         """Return a counter of each name."""

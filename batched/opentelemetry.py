@@ -261,15 +261,15 @@ def _until_done(span: Span, outputs: Any, batch: Batch) -> Any:
 class _TracedSteps(Steps):
     """The stages of a batch: each has a span, inside of that of the batch, which ends with the last."""
 
-    __slots__ = ("_batch", "_is_open", "_name", "_span", "_steps", "_tracer")
+    __slots__ = ("_batch", "_name", "_open", "_steps", "_tracer")
 
     def __init__(self, steps: Steps, span: Span, tracer: Tracer, name: str, batch: Batch) -> None:
         self._batch = batch
         self._steps = steps
-        self._span = span
+        # It ends with this if the batch does not pass the next stage: its callers have left.
+        self._open = _Open(span, ends=True)
         self._tracer = tracer
         self._name = name
-        self._is_open = True
 
     @property
     def prepares(self) -> Any:
@@ -297,12 +297,8 @@ class _TracedSteps(Steps):
         """Finish inside of a span."""
         return self._traced("finish", partial(self._steps.finish, outputs), is_last=True)
 
-    def __del__(self) -> None:
-        """End the span of a batch that does not pass the next stage: its callers have left."""
-        self._end()
-
     def _traced(self, stage: str, work: Callable[[], Any], *, is_last: bool = False) -> Any:
-        inside = trace.set_span_in_context(self._span, Context())
+        inside = trace.set_span_in_context(self._open.span, Context())
         span = self._tracer.start_span(f"{stage} {self._name}", context=inside)
         try:
             outputs = _run_in(span, work)
@@ -329,19 +325,12 @@ class _TracedSteps(Steps):
 
     def _pass_on(self, outputs: Any) -> None:
         """Have the span end when the outputs have been split."""
-        if self._is_open:
-            self._is_open = False
-            _note_errors(self._span, outputs)
-            _spans[self._batch] = _Open(self._span, ends=True)
+        _note_errors(self._open.span, outputs)
+        _spans[self._batch] = self._open
 
     def _fail(self, error: BaseException) -> None:
-        _note_error(self._span, error)
-        self._end()
-
-    def _end(self) -> None:
-        if self._is_open:
-            self._is_open = False
-            self._span.end()
+        _note_error(self._open.span, error)
+        self._open.end()
 
 
 async def _awaited(found: _Open, work: Any) -> Any:

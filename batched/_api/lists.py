@@ -48,6 +48,7 @@ if TYPE_CHECKING:
         OneList,
         OneOrError,
         OneResultPerItem,
+        Staged,
         ThreeLists,
         TwoLists,
     )
@@ -345,19 +346,6 @@ class Dynamically(Protocol):
     ) -> BatchedFunction[Any, U]: ...
 
 
-class Staged(Protocol[T, V_co, W_contra, U]):
-    """A decorator with `prepare` and `finish`: callers pass what that takes, and get what this returns."""
-
-    @overload
-    def __call__(
-        self, func: Callable[[V_co], W_contra | Awaitable[W_contra]], /
-    ) -> BatchedFunction[T, U]: ...
-    @overload
-    def __call__(
-        self, func: Callable[[S, V_co], W_contra | Awaitable[W_contra]], /
-    ) -> Method[S, BatchedFunction[T, U]]: ...
-
-
 class Prepared(Protocol[T, V_co]):
     """A decorator with `prepare`: callers pass what that takes."""
 
@@ -401,7 +389,7 @@ def dynamically(
     prepare: Callable[[list[AnyItem]], Any],
     finish: Callable[..., Any] | str,
     **options: Unpack[StagedListOptions],
-) -> Staged[Any, Any, Any, Any]: ...
+) -> Staged[Any, Any, BatchedFunction[Any, Any]]: ...
 @overload
 def dynamically(
     batch_size_: int = 64,
@@ -412,7 +400,7 @@ def dynamically(
     prepare: Callable[..., Any] | str,
     finish: Callable[[AnyItem], Any],
     **options: Unpack[StagedListOptions],
-) -> Staged[Any, Any, Any, Any]: ...
+) -> Staged[Any, Any, BatchedFunction[Any, Any]]: ...
 @overload
 def dynamically(
     batch_size_: int = 64,
@@ -423,7 +411,7 @@ def dynamically(
     prepare: Callable[[list[T]], V],
     finish: Callable[[W], OneResultPerItem[U] | Awaitable[OneResultPerItem[U]]],
     **options: Unpack[StagedListOptions],
-) -> Staged[T, V, W, U]: ...
+) -> Staged[V, W, BatchedFunction[T, U]]: ...
 @overload
 def dynamically(
     batch_size_: int = 64,
@@ -434,7 +422,7 @@ def dynamically(
     prepare: Callable[..., Any] | str,
     finish: Callable[..., Any] | str,
     **options: Unpack[StagedListOptions],
-) -> Staged[Any, Any, Any, Any]: ...
+) -> Staged[Any, Any, BatchedFunction[Any, Any]]: ...
 @overload
 def dynamically(
     batch_size_: int = 64,

@@ -44,10 +44,9 @@ if TYPE_CHECKING:
         MethodOfOneList,
         MethodOfThreeLists,
         MethodOfTwoLists,
-        MixedRows,
         OneList,
-        OneOrError,
         OneResultPerItem,
+        RowsOrErrors,
         Staged,
         ThreeLists,
         TwoLists,
@@ -254,10 +253,8 @@ class Dynamically(Protocol):
     def __call__(self, func: ThreeLists[T, A, P, R], /) -> ManyColumns[T, A, Function[P, R]]: ...
     @overload
     def __call__(
-        self, func: ThreeLists[T, OneOrError[U, E], P, R], /
+        self, func: ThreeLists[T, RowsOrErrors[U, E], P, R], /
     ) -> ManyColumns[T, U, Function[P, R]]: ...
-    @overload
-    def __call__(self, func: ThreeLists[T, MixedRows[U], P, R], /) -> ManyColumns[T, U, Function[P, R]]: ...
     @overload
     def __call__(
         self, func: ThreeLists[T, OneResultPerItem[U], P, R], /
@@ -266,11 +263,7 @@ class Dynamically(Protocol):
     def __call__(self, func: TwoLists[T1, T2, A, P, R], /) -> BatchedColumns[T1, T2, A, Function[P, R]]: ...
     @overload
     def __call__(
-        self, func: TwoLists[T1, T2, OneOrError[U, E], P, R], /
-    ) -> BatchedColumns[T1, T2, U, Function[P, R]]: ...
-    @overload
-    def __call__(
-        self, func: TwoLists[T1, T2, MixedRows[U], P, R], /
+        self, func: TwoLists[T1, T2, RowsOrErrors[U, E], P, R], /
     ) -> BatchedColumns[T1, T2, U, Function[P, R]]: ...
     @overload
     def __call__(
@@ -280,10 +273,8 @@ class Dynamically(Protocol):
     def __call__(self, func: OneList[T, A, P, R], /) -> BatchedFunction[T, A, Function[P, R]]: ...
     @overload
     def __call__(
-        self, func: OneList[T, OneOrError[U, E], P, R], /
+        self, func: OneList[T, RowsOrErrors[U, E], P, R], /
     ) -> BatchedFunction[T, U, Function[P, R]]: ...
-    @overload
-    def __call__(self, func: OneList[T, MixedRows[U], P, R], /) -> BatchedFunction[T, U, Function[P, R]]: ...
     @overload
     def __call__(
         self, func: OneList[T, OneResultPerItem[U], P, R], /
@@ -294,11 +285,7 @@ class Dynamically(Protocol):
     ) -> Method[S, ManyColumns[T, A, Function[P, R]]]: ...
     @overload
     def __call__(
-        self, func: MethodOfThreeLists[S, T, OneOrError[U, E], P, R], /
-    ) -> Method[S, ManyColumns[T, U, Function[P, R]]]: ...
-    @overload
-    def __call__(
-        self, func: MethodOfThreeLists[S, T, MixedRows[U], P, R], /
+        self, func: MethodOfThreeLists[S, T, RowsOrErrors[U, E], P, R], /
     ) -> Method[S, ManyColumns[T, U, Function[P, R]]]: ...
     @overload
     def __call__(
@@ -310,11 +297,7 @@ class Dynamically(Protocol):
     ) -> Method[S, BatchedColumns[T1, T2, A, Function[P, R]]]: ...
     @overload
     def __call__(
-        self, func: MethodOfTwoLists[S, T1, T2, OneOrError[U, E], P, R], /
-    ) -> Method[S, BatchedColumns[T1, T2, U, Function[P, R]]]: ...
-    @overload
-    def __call__(
-        self, func: MethodOfTwoLists[S, T1, T2, MixedRows[U], P, R], /
+        self, func: MethodOfTwoLists[S, T1, T2, RowsOrErrors[U, E], P, R], /
     ) -> Method[S, BatchedColumns[T1, T2, U, Function[P, R]]]: ...
     @overload
     def __call__(
@@ -324,11 +307,7 @@ class Dynamically(Protocol):
     def __call__(self, func: MethodOfOneList[S, T, A, P, R], /) -> BatchedMethod[S, T, A, Function[P, R]]: ...
     @overload
     def __call__(
-        self, func: MethodOfOneList[S, T, OneOrError[U, E], P, R], /
-    ) -> BatchedMethod[S, T, U, Function[P, R]]: ...
-    @overload
-    def __call__(
-        self, func: MethodOfOneList[S, T, MixedRows[U], P, R], /
+        self, func: MethodOfOneList[S, T, RowsOrErrors[U, E], P, R], /
     ) -> BatchedMethod[S, T, U, Function[P, R]]: ...
     @overload
     def __call__(
@@ -537,16 +516,7 @@ def dynamically(
 ) -> ManyColumns[T, A, Function[P, R]]: ...
 @overload
 def dynamically(
-    func: ThreeLists[T, OneOrError[U, E], P, R],
-    batch_size_: int = 64,
-    timeout_ms_: float | Literal["auto"] = "auto",
-    small_batch_threshold_: int = 8,
-    /,
-    **options: Unpack[ListKeywordOptions],
-) -> ManyColumns[T, U, Function[P, R]]: ...
-@overload
-def dynamically(
-    func: ThreeLists[T, MixedRows[U], P, R],
+    func: ThreeLists[T, RowsOrErrors[U, E], P, R],
     batch_size_: int = 64,
     timeout_ms_: float | Literal["auto"] = "auto",
     small_batch_threshold_: int = 8,
@@ -573,16 +543,7 @@ def dynamically(
 ) -> BatchedColumns[T1, T2, A, Function[P, R]]: ...
 @overload
 def dynamically(
-    func: TwoLists[T1, T2, OneOrError[U, E], P, R],
-    batch_size_: int = 64,
-    timeout_ms_: float | Literal["auto"] = "auto",
-    small_batch_threshold_: int = 8,
-    /,
-    **options: Unpack[ListKeywordOptions],
-) -> BatchedColumns[T1, T2, U, Function[P, R]]: ...
-@overload
-def dynamically(
-    func: TwoLists[T1, T2, MixedRows[U], P, R],
+    func: TwoLists[T1, T2, RowsOrErrors[U, E], P, R],
     batch_size_: int = 64,
     timeout_ms_: float | Literal["auto"] = "auto",
     small_batch_threshold_: int = 8,
@@ -609,16 +570,7 @@ def dynamically(
 ) -> BatchedFunction[T, A, Function[P, R]]: ...
 @overload
 def dynamically(
-    func: OneList[T, OneOrError[U, E], P, R],
-    batch_size_: int = 64,
-    timeout_ms_: float | Literal["auto"] = "auto",
-    small_batch_threshold_: int = 8,
-    /,
-    **options: Unpack[ListKeywordOptions],
-) -> BatchedFunction[T, U, Function[P, R]]: ...
-@overload
-def dynamically(
-    func: OneList[T, MixedRows[U], P, R],
+    func: OneList[T, RowsOrErrors[U, E], P, R],
     batch_size_: int = 64,
     timeout_ms_: float | Literal["auto"] = "auto",
     small_batch_threshold_: int = 8,
@@ -645,16 +597,7 @@ def dynamically(
 ) -> Method[S, ManyColumns[T, A, Function[P, R]]]: ...
 @overload
 def dynamically(
-    func: MethodOfThreeLists[S, T, OneOrError[U, E], P, R],
-    batch_size_: int = 64,
-    timeout_ms_: float | Literal["auto"] = "auto",
-    small_batch_threshold_: int = 8,
-    /,
-    **options: Unpack[ListKeywordOptions],
-) -> Method[S, ManyColumns[T, U, Function[P, R]]]: ...
-@overload
-def dynamically(
-    func: MethodOfThreeLists[S, T, MixedRows[U], P, R],
+    func: MethodOfThreeLists[S, T, RowsOrErrors[U, E], P, R],
     batch_size_: int = 64,
     timeout_ms_: float | Literal["auto"] = "auto",
     small_batch_threshold_: int = 8,
@@ -681,16 +624,7 @@ def dynamically(
 ) -> Method[S, BatchedColumns[T1, T2, A, Function[P, R]]]: ...
 @overload
 def dynamically(
-    func: MethodOfTwoLists[S, T1, T2, OneOrError[U, E], P, R],
-    batch_size_: int = 64,
-    timeout_ms_: float | Literal["auto"] = "auto",
-    small_batch_threshold_: int = 8,
-    /,
-    **options: Unpack[ListKeywordOptions],
-) -> Method[S, BatchedColumns[T1, T2, U, Function[P, R]]]: ...
-@overload
-def dynamically(
-    func: MethodOfTwoLists[S, T1, T2, MixedRows[U], P, R],
+    func: MethodOfTwoLists[S, T1, T2, RowsOrErrors[U, E], P, R],
     batch_size_: int = 64,
     timeout_ms_: float | Literal["auto"] = "auto",
     small_batch_threshold_: int = 8,
@@ -717,16 +651,7 @@ def dynamically(
 ) -> BatchedMethod[S, T, A, Function[P, R]]: ...
 @overload
 def dynamically(
-    func: MethodOfOneList[S, T, OneOrError[U, E], P, R],
-    batch_size_: int = 64,
-    timeout_ms_: float | Literal["auto"] = "auto",
-    small_batch_threshold_: int = 8,
-    /,
-    **options: Unpack[ListKeywordOptions],
-) -> BatchedMethod[S, T, U, Function[P, R]]: ...
-@overload
-def dynamically(
-    func: MethodOfOneList[S, T, MixedRows[U], P, R],
+    func: MethodOfOneList[S, T, RowsOrErrors[U, E], P, R],
     batch_size_: int = 64,
     timeout_ms_: float | Literal["auto"] = "auto",
     small_batch_threshold_: int = 8,

@@ -44,10 +44,9 @@ if TYPE_CHECKING:
         MethodOfOneList,
         MethodOfThreeLists,
         MethodOfTwoLists,
-        MixedRows,
         OneList,
-        OneOrError,
         OneResultPerItem,
+        RowsOrErrors,
         Staged,
         ThreeLists,
         TwoLists,
@@ -214,10 +213,8 @@ class Dynamically(Protocol):
     def __call__(self, func: ThreeLists[T, A, P, R], /) -> ManyColumns[T, A, Function[P, R]]: ...
     @overload
     def __call__(
-        self, func: ThreeLists[T, OneOrError[U, E], P, R], /
+        self, func: ThreeLists[T, RowsOrErrors[U, E], P, R], /
     ) -> ManyColumns[T, U, Function[P, R]]: ...
-    @overload
-    def __call__(self, func: ThreeLists[T, MixedRows[U], P, R], /) -> ManyColumns[T, U, Function[P, R]]: ...
     @overload
     def __call__(
         self, func: ThreeLists[T, OneResultPerItem[U], P, R], /
@@ -226,11 +223,7 @@ class Dynamically(Protocol):
     def __call__(self, func: TwoLists[T1, T2, A, P, R], /) -> BatchedColumns[T1, T2, A, Function[P, R]]: ...
     @overload
     def __call__(
-        self, func: TwoLists[T1, T2, OneOrError[U, E], P, R], /
-    ) -> BatchedColumns[T1, T2, U, Function[P, R]]: ...
-    @overload
-    def __call__(
-        self, func: TwoLists[T1, T2, MixedRows[U], P, R], /
+        self, func: TwoLists[T1, T2, RowsOrErrors[U, E], P, R], /
     ) -> BatchedColumns[T1, T2, U, Function[P, R]]: ...
     @overload
     def __call__(
@@ -240,10 +233,8 @@ class Dynamically(Protocol):
     def __call__(self, func: OneList[T, A, P, R], /) -> BatchedFunction[T, A, Function[P, R]]: ...
     @overload
     def __call__(
-        self, func: OneList[T, OneOrError[U, E], P, R], /
+        self, func: OneList[T, RowsOrErrors[U, E], P, R], /
     ) -> BatchedFunction[T, U, Function[P, R]]: ...
-    @overload
-    def __call__(self, func: OneList[T, MixedRows[U], P, R], /) -> BatchedFunction[T, U, Function[P, R]]: ...
     @overload
     def __call__(
         self, func: OneList[T, OneResultPerItem[U], P, R], /
@@ -254,11 +245,7 @@ class Dynamically(Protocol):
     ) -> Method[S, ManyColumns[T, A, Function[P, R]]]: ...
     @overload
     def __call__(
-        self, func: MethodOfThreeLists[S, T, OneOrError[U, E], P, R], /
-    ) -> Method[S, ManyColumns[T, U, Function[P, R]]]: ...
-    @overload
-    def __call__(
-        self, func: MethodOfThreeLists[S, T, MixedRows[U], P, R], /
+        self, func: MethodOfThreeLists[S, T, RowsOrErrors[U, E], P, R], /
     ) -> Method[S, ManyColumns[T, U, Function[P, R]]]: ...
     @overload
     def __call__(
@@ -270,11 +257,7 @@ class Dynamically(Protocol):
     ) -> Method[S, BatchedColumns[T1, T2, A, Function[P, R]]]: ...
     @overload
     def __call__(
-        self, func: MethodOfTwoLists[S, T1, T2, OneOrError[U, E], P, R], /
-    ) -> Method[S, BatchedColumns[T1, T2, U, Function[P, R]]]: ...
-    @overload
-    def __call__(
-        self, func: MethodOfTwoLists[S, T1, T2, MixedRows[U], P, R], /
+        self, func: MethodOfTwoLists[S, T1, T2, RowsOrErrors[U, E], P, R], /
     ) -> Method[S, BatchedColumns[T1, T2, U, Function[P, R]]]: ...
     @overload
     def __call__(
@@ -284,11 +267,7 @@ class Dynamically(Protocol):
     def __call__(self, func: MethodOfOneList[S, T, A, P, R], /) -> BatchedMethod[S, T, A, Function[P, R]]: ...
     @overload
     def __call__(
-        self, func: MethodOfOneList[S, T, OneOrError[U, E], P, R], /
-    ) -> BatchedMethod[S, T, U, Function[P, R]]: ...
-    @overload
-    def __call__(
-        self, func: MethodOfOneList[S, T, MixedRows[U], P, R], /
+        self, func: MethodOfOneList[S, T, RowsOrErrors[U, E], P, R], /
     ) -> BatchedMethod[S, T, U, Function[P, R]]: ...
     @overload
     def __call__(
@@ -519,16 +498,7 @@ def dynamically(
 ) -> ManyColumns[T, A, Function[P, R]]: ...
 @overload
 def dynamically(
-    func: ThreeLists[T, OneOrError[U, E], P, R],
-    batch_size_: int = 64,
-    timeout_ms_: float | Literal["auto"] = "auto",
-    small_batch_threshold_: int = 8,
-    /,
-    **options: Unpack[ListKeywordOptions],
-) -> ManyColumns[T, U, Function[P, R]]: ...
-@overload
-def dynamically(
-    func: ThreeLists[T, MixedRows[U], P, R],
+    func: ThreeLists[T, RowsOrErrors[U, E], P, R],
     batch_size_: int = 64,
     timeout_ms_: float | Literal["auto"] = "auto",
     small_batch_threshold_: int = 8,
@@ -555,16 +525,7 @@ def dynamically(
 ) -> BatchedColumns[T1, T2, A, Function[P, R]]: ...
 @overload
 def dynamically(
-    func: TwoLists[T1, T2, OneOrError[U, E], P, R],
-    batch_size_: int = 64,
-    timeout_ms_: float | Literal["auto"] = "auto",
-    small_batch_threshold_: int = 8,
-    /,
-    **options: Unpack[ListKeywordOptions],
-) -> BatchedColumns[T1, T2, U, Function[P, R]]: ...
-@overload
-def dynamically(
-    func: TwoLists[T1, T2, MixedRows[U], P, R],
+    func: TwoLists[T1, T2, RowsOrErrors[U, E], P, R],
     batch_size_: int = 64,
     timeout_ms_: float | Literal["auto"] = "auto",
     small_batch_threshold_: int = 8,
@@ -591,16 +552,7 @@ def dynamically(
 ) -> BatchedFunction[T, A, Function[P, R]]: ...
 @overload
 def dynamically(
-    func: OneList[T, OneOrError[U, E], P, R],
-    batch_size_: int = 64,
-    timeout_ms_: float | Literal["auto"] = "auto",
-    small_batch_threshold_: int = 8,
-    /,
-    **options: Unpack[ListKeywordOptions],
-) -> BatchedFunction[T, U, Function[P, R]]: ...
-@overload
-def dynamically(
-    func: OneList[T, MixedRows[U], P, R],
+    func: OneList[T, RowsOrErrors[U, E], P, R],
     batch_size_: int = 64,
     timeout_ms_: float | Literal["auto"] = "auto",
     small_batch_threshold_: int = 8,
@@ -627,16 +579,7 @@ def dynamically(
 ) -> Method[S, ManyColumns[T, A, Function[P, R]]]: ...
 @overload
 def dynamically(
-    func: MethodOfThreeLists[S, T, OneOrError[U, E], P, R],
-    batch_size_: int = 64,
-    timeout_ms_: float | Literal["auto"] = "auto",
-    small_batch_threshold_: int = 8,
-    /,
-    **options: Unpack[ListKeywordOptions],
-) -> Method[S, ManyColumns[T, U, Function[P, R]]]: ...
-@overload
-def dynamically(
-    func: MethodOfThreeLists[S, T, MixedRows[U], P, R],
+    func: MethodOfThreeLists[S, T, RowsOrErrors[U, E], P, R],
     batch_size_: int = 64,
     timeout_ms_: float | Literal["auto"] = "auto",
     small_batch_threshold_: int = 8,
@@ -663,16 +606,7 @@ def dynamically(
 ) -> Method[S, BatchedColumns[T1, T2, A, Function[P, R]]]: ...
 @overload
 def dynamically(
-    func: MethodOfTwoLists[S, T1, T2, OneOrError[U, E], P, R],
-    batch_size_: int = 64,
-    timeout_ms_: float | Literal["auto"] = "auto",
-    small_batch_threshold_: int = 8,
-    /,
-    **options: Unpack[ListKeywordOptions],
-) -> Method[S, BatchedColumns[T1, T2, U, Function[P, R]]]: ...
-@overload
-def dynamically(
-    func: MethodOfTwoLists[S, T1, T2, MixedRows[U], P, R],
+    func: MethodOfTwoLists[S, T1, T2, RowsOrErrors[U, E], P, R],
     batch_size_: int = 64,
     timeout_ms_: float | Literal["auto"] = "auto",
     small_batch_threshold_: int = 8,
@@ -699,16 +633,7 @@ def dynamically(
 ) -> BatchedMethod[S, T, A, Function[P, R]]: ...
 @overload
 def dynamically(
-    func: MethodOfOneList[S, T, OneOrError[U, E], P, R],
-    batch_size_: int = 64,
-    timeout_ms_: float | Literal["auto"] = "auto",
-    small_batch_threshold_: int = 8,
-    /,
-    **options: Unpack[ListKeywordOptions],
-) -> BatchedMethod[S, T, U, Function[P, R]]: ...
-@overload
-def dynamically(
-    func: MethodOfOneList[S, T, MixedRows[U], P, R],
+    func: MethodOfOneList[S, T, RowsOrErrors[U, E], P, R],
     batch_size_: int = 64,
     timeout_ms_: float | Literal["auto"] = "auto",
     small_batch_threshold_: int = 8,

@@ -13,7 +13,7 @@ from batched._core.counters import Counters
 from batched._core.options import Options
 from batched._core.stats import Distribution, Stats
 from batched._drivers.event_loop import LoopDriver
-from batched._drivers.fork_and_exit import live
+from batched._drivers.fork_and_exit import live, register
 from batched._drivers.thread import ThreadDriver
 from batched._drivers.worker_pool import Served, WorkerPool
 from batched._logs import log_error
@@ -160,13 +160,23 @@ class History:
     """The figures of earlier scrapes, so that no counter falls."""
 
     def __init__(self) -> None:
-        self.lock = threading.Lock()
+        self.after_fork()
+        register(self)
+
+    def after_fork(self) -> None:
+        """Begin anew, as batchers do in a child: a thread of the parent may hold the parent's lock."""
+        self._lock = threading.Lock()
         self._counters: dict[Counters, str] = {}  # of the batchers that lived then, which these outlive
         self._gone: dict[str, Totals] = {}
         self._told: dict[str, Totals] = {}
 
-    def totals(self, batchers: dict[str, Live], counters: dict[Counters, str]) -> dict[str, Totals]:
-        """Return the totals of each name, those of batchers that are gone included."""
+    def read(self) -> tuple[dict[str, Live], dict[str, Totals]]:
+        """Return the live batchers, and the totals of each name, those of batchers that are gone included."""
+        with self._lock:
+            batchers, counters = _read()
+            return batchers, self._totals(batchers, counters)
+
+    def _totals(self, batchers: dict[str, Live], counters: dict[Counters, str]) -> dict[str, Totals]:
         for ended, name in self._counters.items():
             if ended not in counters:
                 self._gone[name] = self._gone.get(name, Counter()) + _totals(_last_stats(ended))
@@ -186,7 +196,7 @@ def printable(name: str) -> str:
     return name.encode(errors="backslashreplace").decode()
 
 
-def read() -> tuple[dict[str, Live], dict[Counters, str]]:
+def _read() -> tuple[dict[str, Live], dict[Counters, str]]:
     """Return the live batchers by name, and the name of each one's counters."""
     batchers: dict[str, Live] = {}
     counters: dict[Counters, str] = {}

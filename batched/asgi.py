@@ -16,7 +16,7 @@ from types import coroutine
 from typing import Any, TypeAlias
 from urllib.parse import quote
 
-from batched._api.deadline import Block, Request, request
+from batched._api.deadline import Block, Request, block_of
 from batched._core.option_checks import LONGEST_MS, a_time
 from batched._logs import log
 from batched.problems import KINDS, Problem, problem
@@ -95,11 +95,11 @@ class Batching:
         try:
             if self._cancels and not scope.get(_WATCHES):
                 scope[_WATCHES] = True
-                with request(allowed_ms, Request) as watched:
+                with block_of(allowed_ms, Request) as watched:
                     answer.block = watched
                     await _while_client_stays(self._app, scope, receive, answer, watched)
             else:
-                with request(allowed_ms, Block) as answer.block:
+                with block_of(allowed_ms, Block) as answer.block:
                     await self._app(scope, receive, answer.send)
         except Exception as error:
             if answer.replaced is None and not answer.has_begun and (found := problem(error)) is not None:

@@ -6,7 +6,6 @@ batch passes stages, each of them has a span inside of it.
 
 from __future__ import annotations
 
-import os
 import threading
 from asyncio import CancelledError
 from collections.abc import AsyncGenerator, Callable, Collection, Generator, Iterable, Iterator
@@ -34,7 +33,6 @@ from batched._metrics import (
     History,
     Totals,
     printable,
-    read,
     read_workers,
 )
 from batched._parts.stages import Steps
@@ -263,15 +261,15 @@ def _until_done(span: Span, outputs: Any, batch: Batch) -> Any:
 class _TracedSteps(Steps):
     """The stages of a batch: each has a span, inside of that of the batch, which ends with the last."""
 
-    __slots__ = ("_batch", "_is_open", "_name", "_span", "_steps", "_tracer")
+    __slots__ = ("_batch", "_name", "_open", "_steps", "_tracer")
 
     def __init__(self, steps: Steps, span: Span, tracer: Tracer, name: str, batch: Batch) -> None:
         self._batch = batch
         self._steps = steps
-        self._span = span
+        # It ends with this if the batch does not pass the next stage: its callers have left.
+        self._open = _Open(span, ends=True)
         self._tracer = tracer
         self._name = name
-        self._is_open = True
 
     @property
     def prepares(self) -> Any:
@@ -299,12 +297,8 @@ class _TracedSteps(Steps):
         """Finish inside of a span."""
         return self._traced("finish", partial(self._steps.finish, outputs), is_last=True)
 
-    def __del__(self) -> None:
-        """End the span of a batch that does not pass the next stage: its callers have left."""
-        self._end()
-
     def _traced(self, stage: str, work: Callable[[], Any], *, is_last: bool = False) -> Any:
-        inside = trace.set_span_in_context(self._span, Context())
+        inside = trace.set_span_in_context(self._open.span, Context())
         span = self._tracer.start_span(f"{stage} {self._name}", context=inside)
         try:
             outputs = _run_in(span, work)
@@ -331,19 +325,12 @@ class _TracedSteps(Steps):
 
     def _pass_on(self, outputs: Any) -> None:
         """Have the span end when the outputs have been split."""
-        if self._is_open:
-            self._is_open = False
-            _note_errors(self._span, outputs)
-            _spans[self._batch] = _Open(self._span, ends=True)
+        _note_errors(self._open.span, outputs)
+        _spans[self._batch] = self._open
 
     def _fail(self, error: BaseException) -> None:
-        _note_error(self._span, error)
-        self._end()
-
-    def _end(self) -> None:
-        if self._is_open:
-            self._is_open = False
-            self._span.end()
+        _note_error(self._open.span, error)
+        self._open.end()
 
 
 async def _awaited(found: _Open, work: Any) -> Any:
@@ -403,22 +390,18 @@ class _Figures:
     """The figures of all batchers, read once for all metrics of one collection."""
 
     def __init__(self) -> None:
-        self._histories: dict[int, History] = {}
+        self._history = History()
         self._gauges: dict[str, dict[str, float | None]] = {}
         self._totals: dict[str, Totals] = {}
 
     def read(self) -> None:
         """Read anew."""
-        # A forked child begins anew, as its batchers do: a thread of the parent may hold the parent's lock.
-        history = self._histories.setdefault(os.getpid(), History())
-        with history.lock:
-            batchers, counters = read()
-            self._totals = history.totals(batchers, counters)
-            # Not the batchers: they would be kept until the next collection, which would find them again.
-            self._gauges = {
-                metric: {name: figure_of(live) for name, live in batchers.items()}
-                for metric, (_, figure_of) in GAUGES.items()
-            }
+        batchers, self._totals = self._history.read()
+        # Not the batchers: they would be kept until the next collection, which would find them again.
+        self._gauges = {
+            metric: {name: figure_of(live) for name, live in batchers.items()}
+            for metric, (_, figure_of) in GAUGES.items()
+        }
 
     def counters(self, metric: str, _: CallbackOptions, *, reads: bool) -> Iterable[Observation]:
         """Return a counter of each name."""

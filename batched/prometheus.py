@@ -19,7 +19,6 @@ collectors. So have each worker serve a page on its own port, and have Prometheu
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import product
 
@@ -34,7 +33,6 @@ from batched._metrics import (
     History,
     Live,
     Totals,
-    read,
     read_workers,
 )
 
@@ -66,7 +64,7 @@ class Collector:
     """
 
     def __init__(self, registry: CollectorRegistry | None = REGISTRY) -> None:
-        self._histories: dict[int, History] = {}
+        self._history = History()
         if registry is None:
             return
         try:
@@ -85,12 +83,7 @@ class Collector:
 
     def collect(self) -> Iterable[Metric]:
         """Return the metrics of all live batchers. A batcher that cannot be read is logged and left out."""
-        # A forked child begins anew, as its batchers do: a thread of the parent may hold the parent's lock.
-        history = self._histories.setdefault(os.getpid(), History())
-        with history.lock:
-            batchers, counters = read()
-            families = [*_families(batchers, history.totals(batchers, counters))]
-        return [*families, *_families_of_workers(*read_workers())]
+        return [*_families(*self._history.read()), *_families_of_workers(*read_workers())]
 
 
 def _families(batchers: dict[str, Live], totals: dict[str, Totals]) -> Iterator[Metric]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import weakref
-from collections import deque
 from collections.abc import (
     AsyncGenerator,
     AsyncIterable,
@@ -18,7 +17,7 @@ from collections.abc import (
 from typing import Any, Self
 
 from batched._api.binding import Driver, Shared
-from batched._api.map import ReadAhead, SizedAnswers, item_of, length_of
+from batched._api.map import ReadAhead, SizedAnswers, beside_items, length_of
 from batched._api.map_types import AsyncAnswers
 from batched._core.call import Call, Row
 from batched._drivers.private_python import end_silently, running_loop_or_none
@@ -26,19 +25,14 @@ from batched.errors import for_async_iterator, without_own_frames
 
 
 def amap_items(
-    calls: TaskReadAhead, sources: tuple[Iterable[Any] | AsyncIterable[Any], ...], *, with_items: bool
+    calls: TaskReadAhead, sources: tuple[Iterable[Any] | AsyncIterable[Any], ...]
 ) -> AsyncAnswers[Any]:
-    """Return an iterator over the answers for the elements of the sources, each perhaps with its element."""
+    """Return an iterator over the answers for the elements of the sources."""
     each = [
         aiter(source) if isinstance(source, AsyncIterable) else _without_waiting(iter(source))
         for source in sources
     ]
-    source = each[0] if len(each) == 1 else _zipped(each)
-    if with_items:
-        read: deque[Any] = deque()
-        answers = _paired(read, calls.follow(_noted(source, read)))
-    else:
-        answers = calls.follow(source)
+    answers = calls.follow(each[0] if len(each) == 1 else _zipped(each))
     length = length_of(sources)
     return answers if length is None else _AsyncAnswers(answers, length)
 
@@ -58,8 +52,10 @@ class TaskReadAhead(ReadAhead):
         shared: Shared[Any],
         driver: Driver,
         ask: Callable[[Call], Coroutine[Any, Any, None]] | None,
+        *,
+        with_items: bool,
     ) -> None:
-        super().__init__(function, shared, driver)
+        super().__init__(function, shared, driver, with_items=with_items)
         self._ask = ask
         self._asking: dict[Call, asyncio.Task[None]] = {}
         """The tasks that ask an asynchronous cache, one for each call."""
@@ -81,7 +77,8 @@ class TaskReadAhead(ReadAhead):
         reading.add_done_callback(self._reader_ended)
         try:
             while (call := await self._oldest()) is not None:
-                for answer in await self._collect(call):
+                answers = await self._collect(call)
+                for answer in answers if self.queued is None else beside_items(answers, self.queued):
                     yield answer
                 self.pop()
                 self._has_room.set()
@@ -227,20 +224,6 @@ class _AsyncAnswers(SizedAnswers):
 async def _without_waiting(source: Iterator[Any]) -> AsyncIterator[Any]:
     for item in source:
         yield item
-
-
-async def _noted(source: AsyncIterator[Any], read: deque[Any]) -> AsyncIterator[Any]:
-    """Yield the elements of `source`, and note them as they are read."""
-    async for element in source:
-        read.append(element)
-        yield element
-
-
-async def _paired(read: deque[Any], answers: AsyncGenerator[Any]) -> AsyncGenerator[Any]:
-    """Yield each of the elements that were `read` with its answer."""
-    async with contextlib.aclosing(answers):
-        async for answer in answers:
-            yield item_of(read.popleft()), answer
 
 
 async def _zipped(sources: list[AsyncIterator[Any]]) -> AsyncIterator[Row]:

@@ -25,7 +25,6 @@ from batched._core.options import (
     ArrayOptions,
     CallOptions,
     Options,
-    has_stages,
     options_told,
 )
 from batched._core.parameters import annotations_of
@@ -34,7 +33,6 @@ from batched._drivers.thread import ThreadDriver
 from batched._locks import Freed, InterruptedLock
 from batched._parts.cache import CachingCollator
 from batched._parts.stack import join
-from batched._parts.stages import signature_with
 
 Driver: TypeAlias = ThreadDriver | LoopDriver
 DriverT = TypeVar("DriverT", bound=Driver)
@@ -156,10 +154,8 @@ class _Signature:
         if view is None:
             raise AttributeError("__signature__")  # that of a class is another one
         shared = view._shared  # noqa: SLF001
-        function = view.__wrapped__
-        if has_stages(shared.settings):
-            function = signature_with(function, shared.settings)
-        return signature_of_calls(function, shared.settings, partial(hasattr, view), streams=shared.streams)
+        has = partial(hasattr, view)
+        return signature_of_calls(view.__wrapped__, shared.settings, has, streams=shared.streams)
 
 
 class _Documentation:

@@ -12,8 +12,9 @@ from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin
 
 from batched._collate.columns import is_setting
-from batched._core.options import ArrayOptions, Options
+from batched._core.options import ArrayOptions, Options, has_stages
 from batched._core.parameters import signature_of
+from batched._parts.stages import signature_with
 
 _KINDS = (list, Sequence, MutableSequence, Collection, Iterable)
 _WRITTEN = re.compile(
@@ -53,12 +54,19 @@ class _Written(str):
 
 
 def signature_of_calls(
-    function: Any, options: Options, has: Callable[[str], bool], *, streams: bool
+    function: Any,
+    options: Options,
+    has: Callable[[str], bool],
+    *,
+    streams: bool,
+    through: type | None = None,
 ) -> Signature:
     """Return how `function`, decorated, is called; `ValueError` or `TypeError` if it has no signature.
 
-    `has` says whether what is called has an attribute.
+    `has` says whether what is called has an attribute. A method may be found `through` a class.
     """
+    if has_stages(options):
+        function = signature_with(function, options, through)
     try:
         signature = inspect.signature(function, eval_str=True)
     except Exception:  # noqa: BLE001  a name that is there for type checkers only

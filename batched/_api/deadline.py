@@ -102,22 +102,15 @@ def deadline(ms: float) -> Iterator[None]:
         ValueError: `ms` is not above 0, or more than a week.
 
     """
-    with _entered(Block(monotonic() + _check("ms", ms) / 1000, _inmost.get())):
+    with block_of(_check("ms", ms), Block):
         yield
 
 
 @contextmanager
-def request(ms: float | None, kind: type[BlockT]) -> Iterator[BlockT]:
-    """Do what `deadline` does, for a web request; with None there is no deadline."""
-    until = inf if ms is None else monotonic() + ms / 1000
-    found = kind(until, _inmost.get())
-    with _entered(found):
-        yield found
-
-
-@contextmanager
-def _entered(block: Block) -> Iterator[None]:
+def block_of(ms: float | None, kind: type[BlockT]) -> Iterator[BlockT]:
+    """Do what `deadline` does, with a block of a `kind`; with None there is no deadline."""
     global _is_used  # noqa: PLW0603
+    block = kind(inf if ms is None else monotonic() + ms / 1000, _inmost.get())
     if not _is_used:
         with _lock:
             if not _is_used:
@@ -125,7 +118,7 @@ def _entered(block: Block) -> Iterator[None]:
                 _is_used = True
     token = _inmost.set(block)
     try:
-        yield
+        yield block
     finally:
         with suppress(ValueError):  # a generator that is ended in another context, which it does not touch
             _inmost.reset(token)

@@ -154,8 +154,7 @@ class ThreadedFunction(DecoratedFunction[ThreadDriver]):
 
         """
         driver = self._open()
-        if driver.warn_on_loop.may_warn and running_loop_or_none() is not None:
-            driver.warn_on_loop("fn.warm_up(x)", "await fn.awarm_up(x)")
+        driver.warn_on_loop("fn.warm_up(x)", "await fn.awarm_up(x)")
         found = Example(driver.collator, driver.options, self._name, self, example, named)
         shapes = found.batches()
         for done, shape in enumerate(shapes, 1):

@@ -144,8 +144,8 @@ class DecoratedFunction(Bindable[DriverT]):
         ask = None
         if self._shared.callers_ask:
             ask = partial(answer_with_cache, driver, name=self._name, waits=True)
-        calls = TaskReadAhead(self, self._shared, driver, ask)
-        return amap_items(calls, (items, *more), with_items=with_items)
+        calls = TaskReadAhead(self, self._shared, driver, ask, with_items=with_items)
+        return amap_items(calls, (items, *more))
 
     def astream(self, /, *args: Any, **named: Any) -> AsyncStream[Any]:
         """Queue one item, even a list, and return an asynchronous iterator over its pieces.

@@ -44,10 +44,10 @@ if TYPE_CHECKING:
         MethodOfOneList,
         MethodOfThreeLists,
         MethodOfTwoLists,
-        MixedRows,
         OneList,
-        OneOrError,
         OneResultPerItem,
+        RowsOrErrors,
+        Staged,
         ThreeLists,
         TwoLists,
     )
@@ -253,10 +253,8 @@ class Dynamically(Protocol):
     def __call__(self, func: ThreeLists[T, A, P, R], /) -> ManyColumns[T, A, Function[P, R]]: ...
     @overload
     def __call__(
-        self, func: ThreeLists[T, OneOrError[U, E], P, R], /
+        self, func: ThreeLists[T, RowsOrErrors[U, E], P, R], /
     ) -> ManyColumns[T, U, Function[P, R]]: ...
-    @overload
-    def __call__(self, func: ThreeLists[T, MixedRows[U], P, R], /) -> ManyColumns[T, U, Function[P, R]]: ...
     @overload
     def __call__(
         self, func: ThreeLists[T, OneResultPerItem[U], P, R], /
@@ -265,11 +263,7 @@ class Dynamically(Protocol):
     def __call__(self, func: TwoLists[T1, T2, A, P, R], /) -> BatchedColumns[T1, T2, A, Function[P, R]]: ...
     @overload
     def __call__(
-        self, func: TwoLists[T1, T2, OneOrError[U, E], P, R], /
-    ) -> BatchedColumns[T1, T2, U, Function[P, R]]: ...
-    @overload
-    def __call__(
-        self, func: TwoLists[T1, T2, MixedRows[U], P, R], /
+        self, func: TwoLists[T1, T2, RowsOrErrors[U, E], P, R], /
     ) -> BatchedColumns[T1, T2, U, Function[P, R]]: ...
     @overload
     def __call__(
@@ -279,10 +273,8 @@ class Dynamically(Protocol):
     def __call__(self, func: OneList[T, A, P, R], /) -> BatchedFunction[T, A, Function[P, R]]: ...
     @overload
     def __call__(
-        self, func: OneList[T, OneOrError[U, E], P, R], /
+        self, func: OneList[T, RowsOrErrors[U, E], P, R], /
     ) -> BatchedFunction[T, U, Function[P, R]]: ...
-    @overload
-    def __call__(self, func: OneList[T, MixedRows[U], P, R], /) -> BatchedFunction[T, U, Function[P, R]]: ...
     @overload
     def __call__(
         self, func: OneList[T, OneResultPerItem[U], P, R], /
@@ -293,11 +285,7 @@ class Dynamically(Protocol):
     ) -> Method[S, ManyColumns[T, A, Function[P, R]]]: ...
     @overload
     def __call__(
-        self, func: MethodOfThreeLists[S, T, OneOrError[U, E], P, R], /
-    ) -> Method[S, ManyColumns[T, U, Function[P, R]]]: ...
-    @overload
-    def __call__(
-        self, func: MethodOfThreeLists[S, T, MixedRows[U], P, R], /
+        self, func: MethodOfThreeLists[S, T, RowsOrErrors[U, E], P, R], /
     ) -> Method[S, ManyColumns[T, U, Function[P, R]]]: ...
     @overload
     def __call__(
@@ -309,11 +297,7 @@ class Dynamically(Protocol):
     ) -> Method[S, BatchedColumns[T1, T2, A, Function[P, R]]]: ...
     @overload
     def __call__(
-        self, func: MethodOfTwoLists[S, T1, T2, OneOrError[U, E], P, R], /
-    ) -> Method[S, BatchedColumns[T1, T2, U, Function[P, R]]]: ...
-    @overload
-    def __call__(
-        self, func: MethodOfTwoLists[S, T1, T2, MixedRows[U], P, R], /
+        self, func: MethodOfTwoLists[S, T1, T2, RowsOrErrors[U, E], P, R], /
     ) -> Method[S, BatchedColumns[T1, T2, U, Function[P, R]]]: ...
     @overload
     def __call__(
@@ -323,11 +307,7 @@ class Dynamically(Protocol):
     def __call__(self, func: MethodOfOneList[S, T, A, P, R], /) -> BatchedMethod[S, T, A, Function[P, R]]: ...
     @overload
     def __call__(
-        self, func: MethodOfOneList[S, T, OneOrError[U, E], P, R], /
-    ) -> BatchedMethod[S, T, U, Function[P, R]]: ...
-    @overload
-    def __call__(
-        self, func: MethodOfOneList[S, T, MixedRows[U], P, R], /
+        self, func: MethodOfOneList[S, T, RowsOrErrors[U, E], P, R], /
     ) -> BatchedMethod[S, T, U, Function[P, R]]: ...
     @overload
     def __call__(
@@ -343,19 +323,6 @@ class Dynamically(Protocol):
     def __call__(
         self, func: Callable[[list[AnyItem]], OneResultPerItem[U] | Awaitable[OneResultPerItem[U]]], /
     ) -> BatchedFunction[Any, U]: ...
-
-
-class Staged(Protocol[T, V_co, W_contra, U]):
-    """A decorator with `prepare` and `finish`: callers pass what that takes, and get what this returns."""
-
-    @overload
-    def __call__(
-        self, func: Callable[[V_co], W_contra | Awaitable[W_contra]], /
-    ) -> BatchedFunction[T, U]: ...
-    @overload
-    def __call__(
-        self, func: Callable[[S, V_co], W_contra | Awaitable[W_contra]], /
-    ) -> Method[S, BatchedFunction[T, U]]: ...
 
 
 class Prepared(Protocol[T, V_co]):
@@ -401,7 +368,7 @@ def dynamically(
     prepare: Callable[[list[AnyItem]], Any],
     finish: Callable[..., Any] | str,
     **options: Unpack[StagedListOptions],
-) -> Staged[Any, Any, Any, Any]: ...
+) -> Staged[Any, Any, BatchedFunction[Any, Any]]: ...
 @overload
 def dynamically(
     batch_size_: int = 64,
@@ -412,7 +379,7 @@ def dynamically(
     prepare: Callable[..., Any] | str,
     finish: Callable[[AnyItem], Any],
     **options: Unpack[StagedListOptions],
-) -> Staged[Any, Any, Any, Any]: ...
+) -> Staged[Any, Any, BatchedFunction[Any, Any]]: ...
 @overload
 def dynamically(
     batch_size_: int = 64,
@@ -423,7 +390,7 @@ def dynamically(
     prepare: Callable[[list[T]], V],
     finish: Callable[[W], OneResultPerItem[U] | Awaitable[OneResultPerItem[U]]],
     **options: Unpack[StagedListOptions],
-) -> Staged[T, V, W, U]: ...
+) -> Staged[V, W, BatchedFunction[T, U]]: ...
 @overload
 def dynamically(
     batch_size_: int = 64,
@@ -434,7 +401,7 @@ def dynamically(
     prepare: Callable[..., Any] | str,
     finish: Callable[..., Any] | str,
     **options: Unpack[StagedListOptions],
-) -> Staged[Any, Any, Any, Any]: ...
+) -> Staged[Any, Any, BatchedFunction[Any, Any]]: ...
 @overload
 def dynamically(
     batch_size_: int = 64,
@@ -549,16 +516,7 @@ def dynamically(
 ) -> ManyColumns[T, A, Function[P, R]]: ...
 @overload
 def dynamically(
-    func: ThreeLists[T, OneOrError[U, E], P, R],
-    batch_size_: int = 64,
-    timeout_ms_: float | Literal["auto"] = "auto",
-    small_batch_threshold_: int = 8,
-    /,
-    **options: Unpack[ListKeywordOptions],
-) -> ManyColumns[T, U, Function[P, R]]: ...
-@overload
-def dynamically(
-    func: ThreeLists[T, MixedRows[U], P, R],
+    func: ThreeLists[T, RowsOrErrors[U, E], P, R],
     batch_size_: int = 64,
     timeout_ms_: float | Literal["auto"] = "auto",
     small_batch_threshold_: int = 8,
@@ -585,16 +543,7 @@ def dynamically(
 ) -> BatchedColumns[T1, T2, A, Function[P, R]]: ...
 @overload
 def dynamically(
-    func: TwoLists[T1, T2, OneOrError[U, E], P, R],
-    batch_size_: int = 64,
-    timeout_ms_: float | Literal["auto"] = "auto",
-    small_batch_threshold_: int = 8,
-    /,
-    **options: Unpack[ListKeywordOptions],
-) -> BatchedColumns[T1, T2, U, Function[P, R]]: ...
-@overload
-def dynamically(
-    func: TwoLists[T1, T2, MixedRows[U], P, R],
+    func: TwoLists[T1, T2, RowsOrErrors[U, E], P, R],
     batch_size_: int = 64,
     timeout_ms_: float | Literal["auto"] = "auto",
     small_batch_threshold_: int = 8,
@@ -621,16 +570,7 @@ def dynamically(
 ) -> BatchedFunction[T, A, Function[P, R]]: ...
 @overload
 def dynamically(
-    func: OneList[T, OneOrError[U, E], P, R],
-    batch_size_: int = 64,
-    timeout_ms_: float | Literal["auto"] = "auto",
-    small_batch_threshold_: int = 8,
-    /,
-    **options: Unpack[ListKeywordOptions],
-) -> BatchedFunction[T, U, Function[P, R]]: ...
-@overload
-def dynamically(
-    func: OneList[T, MixedRows[U], P, R],
+    func: OneList[T, RowsOrErrors[U, E], P, R],
     batch_size_: int = 64,
     timeout_ms_: float | Literal["auto"] = "auto",
     small_batch_threshold_: int = 8,
@@ -657,16 +597,7 @@ def dynamically(
 ) -> Method[S, ManyColumns[T, A, Function[P, R]]]: ...
 @overload
 def dynamically(
-    func: MethodOfThreeLists[S, T, OneOrError[U, E], P, R],
-    batch_size_: int = 64,
-    timeout_ms_: float | Literal["auto"] = "auto",
-    small_batch_threshold_: int = 8,
-    /,
-    **options: Unpack[ListKeywordOptions],
-) -> Method[S, ManyColumns[T, U, Function[P, R]]]: ...
-@overload
-def dynamically(
-    func: MethodOfThreeLists[S, T, MixedRows[U], P, R],
+    func: MethodOfThreeLists[S, T, RowsOrErrors[U, E], P, R],
     batch_size_: int = 64,
     timeout_ms_: float | Literal["auto"] = "auto",
     small_batch_threshold_: int = 8,
@@ -693,16 +624,7 @@ def dynamically(
 ) -> Method[S, BatchedColumns[T1, T2, A, Function[P, R]]]: ...
 @overload
 def dynamically(
-    func: MethodOfTwoLists[S, T1, T2, OneOrError[U, E], P, R],
-    batch_size_: int = 64,
-    timeout_ms_: float | Literal["auto"] = "auto",
-    small_batch_threshold_: int = 8,
-    /,
-    **options: Unpack[ListKeywordOptions],
-) -> Method[S, BatchedColumns[T1, T2, U, Function[P, R]]]: ...
-@overload
-def dynamically(
-    func: MethodOfTwoLists[S, T1, T2, MixedRows[U], P, R],
+    func: MethodOfTwoLists[S, T1, T2, RowsOrErrors[U, E], P, R],
     batch_size_: int = 64,
     timeout_ms_: float | Literal["auto"] = "auto",
     small_batch_threshold_: int = 8,
@@ -729,16 +651,7 @@ def dynamically(
 ) -> BatchedMethod[S, T, A, Function[P, R]]: ...
 @overload
 def dynamically(
-    func: MethodOfOneList[S, T, OneOrError[U, E], P, R],
-    batch_size_: int = 64,
-    timeout_ms_: float | Literal["auto"] = "auto",
-    small_batch_threshold_: int = 8,
-    /,
-    **options: Unpack[ListKeywordOptions],
-) -> BatchedMethod[S, T, U, Function[P, R]]: ...
-@overload
-def dynamically(
-    func: MethodOfOneList[S, T, MixedRows[U], P, R],
+    func: MethodOfOneList[S, T, RowsOrErrors[U, E], P, R],
     batch_size_: int = 64,
     timeout_ms_: float | Literal["auto"] = "auto",
     small_batch_threshold_: int = 8,

@@ -25,8 +25,10 @@ from batched.errors import ClosedError, copied, for_iterator, is_error, raise_as
 class ReadAhead(ABC):
     """The calls that a map has queued ahead of its consumer, oldest first."""
 
-    def __init__(self, function: Any, shared: Shared[Any], driver: Driver) -> None:
+    def __init__(self, function: Any, shared: Shared[Any], driver: Driver, *, with_items: bool) -> None:
         self.calls: deque[Call] = deque()
+        self.queued: deque[Any] | None = deque() if with_items else None
+        """The elements of the calls, if each answer comes with its item."""
         self.ended = False
         self._function = function
         self._collator = shared.collator
@@ -68,6 +70,8 @@ class ReadAhead(ABC):
             self.end(error)
             return
         if call is not None:
+            if self.queued is not None:
+                self.queued.extend(elements)
             self.calls.append(call)
             self._items += call.size
             return
@@ -133,6 +137,7 @@ class ReadAhead(ABC):
     def leave(self) -> None:
         """Forget all calls: they know what they share, which knows those of a bounded queue."""
         self.calls.clear()
+        self.queued = None
         self._flow.parts = []
 
     def end(self, error: BaseException | None = None) -> None:
@@ -194,33 +199,16 @@ def map_items(
 ) -> Answers[Any]:
     """Return an iterator over the answers for the elements of the sources, each perhaps with its element."""
     source = iter(sources[0]) if len(sources) == 1 else map(Row, zip(*sources, strict=False))
-    calls = _ThreadReadAhead(function, shared, driver)
-    if with_items:
-        read: deque[Any] = deque()
-        answers = _paired(read, calls.follow(_noted(source, read)))
-    else:
-        answers = calls.follow(source)
+    answers = _ThreadReadAhead(function, shared, driver, with_items=with_items).follow(source)
     length = length_of(sources)
     return answers if length is None else _Answers(answers, length)
 
 
-def item_of(element: Any) -> Any:
-    """Return an element of a map as the item that stands beside its answer."""
-    return tuple(element) if isinstance(element, Row) else element
-
-
-def _noted(source: Iterator[Any], read: deque[Any]) -> Iterator[Any]:
-    """Yield the elements of `source`, and note them as they are read."""
-    for element in source:
-        read.append(element)
-        yield element
-
-
-def _paired(read: deque[Any], answers: Generator[Any]) -> Generator[Any]:
-    """Yield each of the elements that were `read` with its answer."""
-    with contextlib.closing(answers):
-        for answer in answers:
-            yield item_of(read.popleft()), answer
+def beside_items(answers: Iterable[Any], queued: deque[Any]) -> Iterator[Any]:
+    """Yield each answer in a pair with its item, the first of the elements that are `queued`."""
+    for answer in answers:
+        element = queued.popleft()
+        yield tuple(element) if isinstance(element, Row) else element, answer
 
 
 class _ThreadReadAhead(ReadAhead):
@@ -236,7 +224,8 @@ class _ThreadReadAhead(ReadAhead):
                     self._read(source, room)
                 if not self.calls:
                     break
-                yield from self._collect(self.calls[0])
+                answers = self._collect(self.calls[0])
+                yield from answers if self.queued is None else beside_items(answers, self.queued)
                 self.pop()
         finally:
             for call in self.calls:

@@ -104,13 +104,9 @@ class StagedListOptions(OneStageOptions, total=False):
     """
 
 
-class ListKeywordOptions(KeywordOptions, total=False):
+class ListKeywordOptions(StagedListOptions, KeywordOptions, total=False):
     """The options of the decorators for lists."""
 
-    length: Callable[..., float] | Literal["auto"] | None
-    """Default: "auto". How long an item is: items of similar length share a batch where padding proves to
-    cost time.
-    """
     max_pieces: int
     """Default: 100000. How many pieces of a stream may wait for its consumer."""
     continuous: bool

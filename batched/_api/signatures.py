@@ -119,8 +119,7 @@ if TYPE_CHECKING:
     # A row that is an exception fails its item, so callers never get it. mypy takes all exceptions for
     # `BaseException`; pyright removes those that are named, or any one that is beside one other type. With
     # `append`, mypy finds no type here where it would make `object` of `int | str`, and goes on.
-    OneOrError: TypeAlias = list[U | E]
-    MixedRows: TypeAlias = _List[
+    _MixedRows: TypeAlias = _List[
         U
         | BaseException
         | Exception
@@ -157,6 +156,7 @@ if TYPE_CHECKING:
         | ZeroDivisionError,
         U,
     ]
+    RowsOrErrors: TypeAlias = list[U | E] | _MixedRows[U]
 
     # A function as it is, so that `__wrapped__` has its type. Were it no class, mypy would lose the types of
     # items and results; to pyright, an instance of a class fits no overload, so it could not be decorated.
@@ -300,3 +300,12 @@ class Method(Protocol[S_co, U_co]):  # type: ignore[misc]
     def __get__(self, instance: None, owner: type, /) -> Self: ...
     @overload
     def __get__(self, instance: Instance[S_co], owner: type | None = None, /) -> U_co: ...
+
+
+class Staged(Protocol[V_co, W_contra, U_co]):
+    """A decorator with `prepare` and `finish`, which makes a `U_co` of a function between the two."""
+
+    @overload
+    def __call__(self, func: Callable[[V_co], W_contra | Awaitable[W_contra]], /) -> U_co: ...
+    @overload
+    def __call__(self, func: Callable[[S, V_co], W_contra | Awaitable[W_contra]], /) -> Method[S, U_co]: ...

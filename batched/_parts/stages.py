@@ -218,12 +218,19 @@ def refuse_async(options: Options, *, is_async: bool, name: str) -> None:
             )
 
 
-def signature_with(function: Any, options: Options) -> Any:
-    """Return a stand-in with the parameters of the first stage of `function`, and the answer of the last."""
-    owner = getattr(function, "__self__", None)
+def signature_with(function: Any, options: Options, through: type | None = None) -> Any:
+    """Return a stand-in with the parameters of the first stage of `function`, and the answer of the last.
+
+    Of a method that is found `through` a class, the first parameter is its instance, whatever the stage is.
+    """
+    owner = getattr(function, "__self__", through)
     first = found(options.prepare, function, owner) if options.prepare is not None else function
     last = found(options.finish, function, owner) if options.finish is not None else function
     seen = signature_of(first)
+    if through is not None:
+        instance, *_ = signature_of(function).parameters.values()
+        others = [each for each in seen.parameters.values() if each.name != instance.name]
+        seen = seen.replace(parameters=[instance.replace(kind=instance.POSITIONAL_ONLY), *others])
 
     def stand_in() -> None:
         """Have a signature."""

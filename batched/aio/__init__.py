@@ -44,10 +44,10 @@ if TYPE_CHECKING:
         MethodOfOneList,
         MethodOfThreeLists,
         MethodOfTwoLists,
-        MixedRows,
         OneList,
-        OneOrError,
         OneResultPerItem,
+        RowsOrErrors,
+        Staged,
         ThreeLists,
         TwoLists,
     )
@@ -213,10 +213,8 @@ class Dynamically(Protocol):
     def __call__(self, func: ThreeLists[T, A, P, R], /) -> ManyColumns[T, A, Function[P, R]]: ...
     @overload
     def __call__(
-        self, func: ThreeLists[T, OneOrError[U, E], P, R], /
+        self, func: ThreeLists[T, RowsOrErrors[U, E], P, R], /
     ) -> ManyColumns[T, U, Function[P, R]]: ...
-    @overload
-    def __call__(self, func: ThreeLists[T, MixedRows[U], P, R], /) -> ManyColumns[T, U, Function[P, R]]: ...
     @overload
     def __call__(
         self, func: ThreeLists[T, OneResultPerItem[U], P, R], /
@@ -225,11 +223,7 @@ class Dynamically(Protocol):
     def __call__(self, func: TwoLists[T1, T2, A, P, R], /) -> BatchedColumns[T1, T2, A, Function[P, R]]: ...
     @overload
     def __call__(
-        self, func: TwoLists[T1, T2, OneOrError[U, E], P, R], /
-    ) -> BatchedColumns[T1, T2, U, Function[P, R]]: ...
-    @overload
-    def __call__(
-        self, func: TwoLists[T1, T2, MixedRows[U], P, R], /
+        self, func: TwoLists[T1, T2, RowsOrErrors[U, E], P, R], /
     ) -> BatchedColumns[T1, T2, U, Function[P, R]]: ...
     @overload
     def __call__(
@@ -239,10 +233,8 @@ class Dynamically(Protocol):
     def __call__(self, func: OneList[T, A, P, R], /) -> BatchedFunction[T, A, Function[P, R]]: ...
     @overload
     def __call__(
-        self, func: OneList[T, OneOrError[U, E], P, R], /
+        self, func: OneList[T, RowsOrErrors[U, E], P, R], /
     ) -> BatchedFunction[T, U, Function[P, R]]: ...
-    @overload
-    def __call__(self, func: OneList[T, MixedRows[U], P, R], /) -> BatchedFunction[T, U, Function[P, R]]: ...
     @overload
     def __call__(
         self, func: OneList[T, OneResultPerItem[U], P, R], /
@@ -253,11 +245,7 @@ class Dynamically(Protocol):
     ) -> Method[S, ManyColumns[T, A, Function[P, R]]]: ...
     @overload
     def __call__(
-        self, func: MethodOfThreeLists[S, T, OneOrError[U, E], P, R], /
-    ) -> Method[S, ManyColumns[T, U, Function[P, R]]]: ...
-    @overload
-    def __call__(
-        self, func: MethodOfThreeLists[S, T, MixedRows[U], P, R], /
+        self, func: MethodOfThreeLists[S, T, RowsOrErrors[U, E], P, R], /
     ) -> Method[S, ManyColumns[T, U, Function[P, R]]]: ...
     @overload
     def __call__(
@@ -269,11 +257,7 @@ class Dynamically(Protocol):
     ) -> Method[S, BatchedColumns[T1, T2, A, Function[P, R]]]: ...
     @overload
     def __call__(
-        self, func: MethodOfTwoLists[S, T1, T2, OneOrError[U, E], P, R], /
-    ) -> Method[S, BatchedColumns[T1, T2, U, Function[P, R]]]: ...
-    @overload
-    def __call__(
-        self, func: MethodOfTwoLists[S, T1, T2, MixedRows[U], P, R], /
+        self, func: MethodOfTwoLists[S, T1, T2, RowsOrErrors[U, E], P, R], /
     ) -> Method[S, BatchedColumns[T1, T2, U, Function[P, R]]]: ...
     @overload
     def __call__(
@@ -283,11 +267,7 @@ class Dynamically(Protocol):
     def __call__(self, func: MethodOfOneList[S, T, A, P, R], /) -> BatchedMethod[S, T, A, Function[P, R]]: ...
     @overload
     def __call__(
-        self, func: MethodOfOneList[S, T, OneOrError[U, E], P, R], /
-    ) -> BatchedMethod[S, T, U, Function[P, R]]: ...
-    @overload
-    def __call__(
-        self, func: MethodOfOneList[S, T, MixedRows[U], P, R], /
+        self, func: MethodOfOneList[S, T, RowsOrErrors[U, E], P, R], /
     ) -> BatchedMethod[S, T, U, Function[P, R]]: ...
     @overload
     def __call__(
@@ -303,19 +283,6 @@ class Dynamically(Protocol):
     def __call__(
         self, func: Callable[[list[AnyItem]], OneResultPerItem[U] | Awaitable[OneResultPerItem[U]]], /
     ) -> BatchedFunction[Any, U]: ...
-
-
-class Staged(Protocol[T, V_co, W_contra, U]):
-    """A decorator with `prepare` and `finish`: callers pass what that takes, and get what this returns."""
-
-    @overload
-    def __call__(
-        self, func: Callable[[V_co], W_contra | Awaitable[W_contra]], /
-    ) -> BatchedFunction[T, U]: ...
-    @overload
-    def __call__(
-        self, func: Callable[[S, V_co], W_contra | Awaitable[W_contra]], /
-    ) -> Method[S, BatchedFunction[T, U]]: ...
 
 
 class Prepared(Protocol[T, V_co]):
@@ -361,7 +328,7 @@ def dynamically(
     prepare: Callable[[list[AnyItem]], Any],
     finish: Callable[..., Any] | str,
     **options: Unpack[StagedListOptions],
-) -> Staged[Any, Any, Any, Any]: ...
+) -> Staged[Any, Any, BatchedFunction[Any, Any]]: ...
 @overload
 def dynamically(
     batch_size_: int = 64,
@@ -372,7 +339,7 @@ def dynamically(
     prepare: Callable[..., Any] | str,
     finish: Callable[[AnyItem], Any],
     **options: Unpack[StagedListOptions],
-) -> Staged[Any, Any, Any, Any]: ...
+) -> Staged[Any, Any, BatchedFunction[Any, Any]]: ...
 @overload
 def dynamically(
     batch_size_: int = 64,
@@ -383,7 +350,7 @@ def dynamically(
     prepare: Callable[[list[T]], Awaitable[V]],
     finish: Callable[[W], OneResultPerItem[U] | Awaitable[OneResultPerItem[U]]],
     **options: Unpack[StagedListOptions],
-) -> Staged[T, V, W, U]: ...
+) -> Staged[V, W, BatchedFunction[T, U]]: ...
 @overload
 def dynamically(
     batch_size_: int = 64,
@@ -394,7 +361,7 @@ def dynamically(
     prepare: Callable[[list[T]], V],
     finish: Callable[[W], OneResultPerItem[U] | Awaitable[OneResultPerItem[U]]],
     **options: Unpack[StagedListOptions],
-) -> Staged[T, V, W, U]: ...
+) -> Staged[V, W, BatchedFunction[T, U]]: ...
 @overload
 def dynamically(
     batch_size_: int = 64,
@@ -405,7 +372,7 @@ def dynamically(
     prepare: Callable[..., Any] | str,
     finish: Callable[..., Any] | str,
     **options: Unpack[StagedListOptions],
-) -> Staged[Any, Any, Any, Any]: ...
+) -> Staged[Any, Any, BatchedFunction[Any, Any]]: ...
 @overload
 def dynamically(
     batch_size_: int = 64,
@@ -531,16 +498,7 @@ def dynamically(
 ) -> ManyColumns[T, A, Function[P, R]]: ...
 @overload
 def dynamically(
-    func: ThreeLists[T, OneOrError[U, E], P, R],
-    batch_size_: int = 64,
-    timeout_ms_: float | Literal["auto"] = "auto",
-    small_batch_threshold_: int = 8,
-    /,
-    **options: Unpack[ListKeywordOptions],
-) -> ManyColumns[T, U, Function[P, R]]: ...
-@overload
-def dynamically(
-    func: ThreeLists[T, MixedRows[U], P, R],
+    func: ThreeLists[T, RowsOrErrors[U, E], P, R],
     batch_size_: int = 64,
     timeout_ms_: float | Literal["auto"] = "auto",
     small_batch_threshold_: int = 8,
@@ -567,16 +525,7 @@ def dynamically(
 ) -> BatchedColumns[T1, T2, A, Function[P, R]]: ...
 @overload
 def dynamically(
-    func: TwoLists[T1, T2, OneOrError[U, E], P, R],
-    batch_size_: int = 64,
-    timeout_ms_: float | Literal["auto"] = "auto",
-    small_batch_threshold_: int = 8,
-    /,
-    **options: Unpack[ListKeywordOptions],
-) -> BatchedColumns[T1, T2, U, Function[P, R]]: ...
-@overload
-def dynamically(
-    func: TwoLists[T1, T2, MixedRows[U], P, R],
+    func: TwoLists[T1, T2, RowsOrErrors[U, E], P, R],
     batch_size_: int = 64,
     timeout_ms_: float | Literal["auto"] = "auto",
     small_batch_threshold_: int = 8,
@@ -603,16 +552,7 @@ def dynamically(
 ) -> BatchedFunction[T, A, Function[P, R]]: ...
 @overload
 def dynamically(
-    func: OneList[T, OneOrError[U, E], P, R],
-    batch_size_: int = 64,
-    timeout_ms_: float | Literal["auto"] = "auto",
-    small_batch_threshold_: int = 8,
-    /,
-    **options: Unpack[ListKeywordOptions],
-) -> BatchedFunction[T, U, Function[P, R]]: ...
-@overload
-def dynamically(
-    func: OneList[T, MixedRows[U], P, R],
+    func: OneList[T, RowsOrErrors[U, E], P, R],
     batch_size_: int = 64,
     timeout_ms_: float | Literal["auto"] = "auto",
     small_batch_threshold_: int = 8,
@@ -639,16 +579,7 @@ def dynamically(
 ) -> Method[S, ManyColumns[T, A, Function[P, R]]]: ...
 @overload
 def dynamically(
-    func: MethodOfThreeLists[S, T, OneOrError[U, E], P, R],
-    batch_size_: int = 64,
-    timeout_ms_: float | Literal["auto"] = "auto",
-    small_batch_threshold_: int = 8,
-    /,
-    **options: Unpack[ListKeywordOptions],
-) -> Method[S, ManyColumns[T, U, Function[P, R]]]: ...
-@overload
-def dynamically(
-    func: MethodOfThreeLists[S, T, MixedRows[U], P, R],
+    func: MethodOfThreeLists[S, T, RowsOrErrors[U, E], P, R],
     batch_size_: int = 64,
     timeout_ms_: float | Literal["auto"] = "auto",
     small_batch_threshold_: int = 8,
@@ -675,16 +606,7 @@ def dynamically(
 ) -> Method[S, BatchedColumns[T1, T2, A, Function[P, R]]]: ...
 @overload
 def dynamically(
-    func: MethodOfTwoLists[S, T1, T2, OneOrError[U, E], P, R],
-    batch_size_: int = 64,
-    timeout_ms_: float | Literal["auto"] = "auto",
-    small_batch_threshold_: int = 8,
-    /,
-    **options: Unpack[ListKeywordOptions],
-) -> Method[S, BatchedColumns[T1, T2, U, Function[P, R]]]: ...
-@overload
-def dynamically(
-    func: MethodOfTwoLists[S, T1, T2, MixedRows[U], P, R],
+    func: MethodOfTwoLists[S, T1, T2, RowsOrErrors[U, E], P, R],
     batch_size_: int = 64,
     timeout_ms_: float | Literal["auto"] = "auto",
     small_batch_threshold_: int = 8,
@@ -711,16 +633,7 @@ def dynamically(
 ) -> BatchedMethod[S, T, A, Function[P, R]]: ...
 @overload
 def dynamically(
-    func: MethodOfOneList[S, T, OneOrError[U, E], P, R],
-    batch_size_: int = 64,
-    timeout_ms_: float | Literal["auto"] = "auto",
-    small_batch_threshold_: int = 8,
-    /,
-    **options: Unpack[ListKeywordOptions],
-) -> BatchedMethod[S, T, U, Function[P, R]]: ...
-@overload
-def dynamically(
-    func: MethodOfOneList[S, T, MixedRows[U], P, R],
+    func: MethodOfOneList[S, T, RowsOrErrors[U, E], P, R],
     batch_size_: int = 64,
     timeout_ms_: float | Literal["auto"] = "auto",
     small_batch_threshold_: int = 8,

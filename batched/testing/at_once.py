@@ -43,11 +43,9 @@ Work: TypeAlias = Generator[Any, Any, Any]
 _lock = threading.Lock()
 _depth = 0
 _before: dict[Entry, Callable[..., Any]] = {}
-_own_drop: list[Callable[..., None]] = []
-_own_ends: dict[Entry, Callable[..., Any]] = {}
+_own: dict[Entry, Callable[..., Any]] = {}
 _at_work: set[_Inline] = set()
 _ends = threading.RLock()  # of work, which the collector may end too
-_own_snapshot: Callable[..., Stats] = Driver._snapshot  # noqa: SLF001
 _tasks: set[asyncio.Task[None]] = set()  # of work that goes on: a loop keeps its tasks weakly
 _turns: dict[tuple[asyncio.AbstractEventLoop, Driver], asyncio.Semaphore] = {}
 _running: dict[Batch, Driver] = {}
@@ -78,13 +76,10 @@ def inline() -> Iterator[None]:
     with _lock:
         _depth += 1
         if _depth == 1:
-            _before.update(put(_INSTEAD))
-            _own_drop.append(ThreadDriver._drop)  # noqa: SLF001
-            ThreadDriver._drop = _drop  # type: ignore[method-assign, assignment]  # noqa: SLF001
-            Driver._snapshot = _snapshot  # type: ignore[method-assign, assignment]  # noqa: SLF001
-            for entry, end in _WAITING_ENDS.items():
-                _own_ends[entry] = getattr(*entry)
-                setattr(*entry, end)
+            _before.update(put(_ARRIVALS))
+            for entry, method in _BESIDES.items():
+                _own[entry] = getattr(*entry)
+                setattr(*entry, method)
     try:
         yield
     finally:
@@ -93,10 +88,8 @@ def inline() -> Iterator[None]:
             if not _depth:
                 put(_before)
                 _turns.clear()
-                ThreadDriver._drop = _own_drop.pop()  # type: ignore[method-assign]  # noqa: SLF001
-                Driver._snapshot = _own_snapshot  # type: ignore[method-assign]  # noqa: SLF001
-                for entry, end in _own_ends.items():
-                    setattr(*entry, end)
+                for entry, method in _own.items():
+                    setattr(*entry, method)
 
 
 def _push(driver: ThreadDriver, call: Call, waits: bool = False) -> None:  # noqa: FBT001, FBT002
@@ -163,7 +156,8 @@ def _drop(driver: ThreadDriver, call: Call) -> None:
 def _snapshot(driver: Driver, batchers: list[Batcher], gone: Lessons = NOTHING, *, amid_step: bool) -> Stats:
     """Return the figures of a driver, with the calls that are being answered here."""
     there = [each.batcher for each in list(_at_work) if each.driver is driver]
-    return _own_snapshot(driver, [*batchers, *there], gone, amid_step=amid_step)
+    found: Stats = _own[Driver, "_snapshot"](driver, [*batchers, *there], gone, amid_step=amid_step)
+    return found
 
 
 def _shutdown(driver: ThreadDriver, *, wait: bool, cancel_futures: bool) -> None:
@@ -175,7 +169,7 @@ def _shutdown(driver: ThreadDriver, *, wait: bool, cancel_futures: bool) -> None
             gate = threading.Event()
             if each.thread != _thread.get_ident() and each.call_when_ended(gate.set):
                 gate.wait()
-    _own_ends[ThreadDriver, "shutdown"](driver, wait=wait, cancel_futures=cancel_futures)
+    _own[ThreadDriver, "shutdown"](driver, wait=wait, cancel_futures=cancel_futures)
 
 
 async def _aclose(driver: ThreadDriver | LoopDriver) -> None:
@@ -188,7 +182,7 @@ async def _aclose(driver: ThreadDriver | LoopDriver) -> None:
         if each.call_when_ended(partial(ask, loop, set_unless_done, ended)):
             await ended
     kind = ThreadDriver if isinstance(driver, ThreadDriver) else LoopDriver
-    await _own_ends[kind, "aclose"](driver)
+    await _own[kind, "aclose"](driver)
 
 
 def _of(driver: Driver) -> list[_Inline]:
@@ -203,18 +197,22 @@ def _check_outside(driver: Driver) -> None:
         raise ClosedError(f"{driver.name} cannot wait for its shutdown from inside its own batch function")
 
 
-_WAITING_ENDS: dict[Entry, Callable[..., Any]] = {
-    (ThreadDriver, "shutdown"): _shutdown,
-    (ThreadDriver, "aclose"): _aclose,
-    (LoopDriver, "aclose"): _aclose,
-}
-_INSTEAD: dict[Entry, Callable[..., Any]] = {
+_ARRIVALS: dict[Entry, Callable[..., Any]] = {
     (ThreadDriver, "push"): _push,
     (ThreadDriver, "push_future"): _push,
     (LoopDriver, "post_async"): _push_async,
     (ThreadDriver, "expect"): _expect,
     (LoopDriver, "expect"): _expect,
 }
+"""What is in the place of the methods by which calls come; `_before` has these meanwhile."""
+_BESIDES: dict[Entry, Callable[..., Any]] = {
+    (ThreadDriver, "_drop"): _drop,
+    (Driver, "_snapshot"): _snapshot,
+    (ThreadDriver, "shutdown"): _shutdown,
+    (ThreadDriver, "aclose"): _aclose,
+    (LoopDriver, "aclose"): _aclose,
+}
+"""What is in the place of other methods; `_own` has these meanwhile."""
 
 
 class _Inline(Dispatcher):

@@ -132,11 +132,9 @@ class ManualClock:
         self._has_worker = isinstance(driver, ThreadDriver)
         self._loops = loops_of(driver)
         self._options = driver.options
-        self._most = driver.options.max_concurrent_batches
         self._takes_ms = takes_ms
         self._now_s = 0.0
-        self._running: list[tuple[float, int, Batch, list[Any], float, Any]] = []
-        self._may_wait = driver.options.on_full == "wait"
+        self._running: list[tuple[float, int, Batch, list[Any], float, Any, BaseException | None]] = []
         self._deadlines: list[tuple[float, int, Call]] = []
         self._numbers = count()
         self.ran: list[Ran] = []
@@ -176,7 +174,7 @@ class ManualClock:
             call.collator.watch(call)  # type: ignore[attr-defined]
             result_of(self._loops, call.collator.look(call))  # type: ignore[attr-defined]
         if call.missing:
-            self._driver.admit(call, wait=self._may_wait)
+            self._driver.admit(call, wait=self._options.on_full == "wait")
             if call.deadline is not None:
                 heappush(self._deadlines, (call.deadline, next(self._numbers), call))
         elif not call.size:
@@ -217,7 +215,7 @@ class ManualClock:
             return ends_at
         late_at = self._expire()
         starts_at = None
-        if len(self._running) < self._most:
+        if len(self._running) < self._options.max_concurrent_batches:
             delay = self._driver.delay(self._now_s)
             starts_at = None if delay is None else self._now_s + delay
             if delay == 0.0:
@@ -242,14 +240,15 @@ class ManualClock:
         takes_ms = self._takes_ms(batch.size) if callable(self._takes_ms) else self._takes_ms
         if not takes_ms >= 0:
             raise ValueError(f"takes_ms must be at least 0, got {takes_ms}: a batch ends after its start")
-        found: Any
+        found: Any = None
+        failure: BaseException | None = None
         try:
             worker = stand_in_of(self._options) if self._has_worker else None
             found = run_at_once(batch, self._collator, partial(result_of, self._loops), worker)
         except BaseException as error:  # noqa: BLE001  for its callers
-            found = _Raised(error)
+            failure = error
         ends_at = self._now_s + takes_ms / 1000
-        heappush(self._running, (ends_at, next(self._numbers), batch, items, self._now_s, found))
+        heappush(self._running, (ends_at, next(self._numbers), batch, items, self._now_s, found, failure))
 
     def _items(self, call: Call) -> list[Any]:
         found = [
@@ -259,9 +258,8 @@ class ManualClock:
         return found if len(found) == call.size else found * call.size
 
     def _end(self) -> None:
-        now, _, batch, items, started, found = heappop(self._running)
+        now, _, batch, items, started, found, error = heappop(self._running)
         size, reason = batch.size, str(batch.reason)
-        error = found.error if isinstance(found, _Raised) else None
         done: list[Call] = []
         if error is None:
             try:
@@ -279,8 +277,3 @@ class ManualClock:
                 result_of(self._loops, call.collator.keep(call))  # type: ignore[attr-defined]
                 call.forget_watches()  # type: ignore[attr-defined]
         self.ran.append(Ran(items, size, reason, started * 1000, now * 1000, error))
-
-
-class _Raised:
-    def __init__(self, error: BaseException) -> None:
-        self.error = error

@@ -49,6 +49,17 @@ class Model:
         return [len(text) for text in texts]
 
 
+class Tokenizer:
+    def tokenize(self, texts: list[str], /) -> tuple[str, ...]:
+        return tuple(texts)
+
+    def embed(self, tokens: list[str]) -> list[int]:
+        return [len(token) for token in tokens]
+
+    def unpack(self, outputs: list[int]) -> list[bytes]:
+        return [bytes(output) for output in outputs]
+
+
 def local_class() -> Any:
     """Return a class made inside a function."""
 
@@ -117,6 +128,27 @@ def test_the_signature_is_that_of_calls() -> None:
     assert inspect.signature(embed).parameters["texts"].annotation == str | list[str]
     with pytest.raises(ValueError, match="signature"):
         inspect.signature(batched.dynamically(min))
+
+
+def test_the_signature_of_a_method_with_stages_is_that_of_calls_through_its_class_too() -> None:
+    """Whether a stage is a plain function, a method beside it, or the name of a method."""
+
+    def tokenize(texts: list[str]) -> tuple[str, ...]:
+        return tuple(texts)
+
+    class Staged(Tokenizer):
+        plain = batched.dynamically(Tokenizer.embed, prepare=tokenize)
+        beside = batched.dynamically(Tokenizer.embed, prepare=Tokenizer.tokenize)
+        named = batched.dynamically(Tokenizer.embed, prepare="tokenize", finish="unpack")
+        finished = batched.dynamically(Tokenizer.embed, finish="unpack")
+
+    model = Staged()
+    for way in ("plain", "beside", "named", "finished"):
+        through_class, on_instance = (inspect.signature(getattr(each, way)) for each in (Staged, model))
+        assert [*through_class.parameters] == ["self", *on_instance.parameters]
+        assert [*through_class.parameters.values()][1:] == [*on_instance.parameters.values()]
+        assert through_class.return_annotation == on_instance.return_annotation
+    assert [*inspect.signature(Staged.plain).parameters] == ["self", "texts"]
 
 
 def test_the_signature_names_the_ways_that_there_are() -> None:

@@ -258,7 +258,7 @@ def test_a_forked_child_has_a_page_of_its_own() -> None:
         del other
         for under_way in (False, True):
             if under_way:
-                collector._histories[os.getpid()].lock.acquire()
+                collector._history._lock.acquire()
             pid = os.fork()
             if pid == 0:
                 assert processed() == "0.0", processed()
@@ -266,7 +266,7 @@ def test_a_forked_child_has_a_page_of_its_own() -> None:
                 assert processed() == "1.0", processed()
                 os._exit(0)
             assert os.waitpid(pid, 0)[1] == 0
-        collector._histories[os.getpid()].lock.release()
+        collector._history._lock.release()
         double(1)
         assert processed() == "6.0", processed()
         """

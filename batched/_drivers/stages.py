@@ -14,7 +14,7 @@ from __future__ import annotations
 import _thread
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from batched._clock import monotonic
 from batched._core.batch import Batch
@@ -23,15 +23,16 @@ from batched._core.mending import give_up_all, give_up_batch
 from batched._drivers.circles import WORKERS, forget_worker
 from batched._drivers.current_batch import IN_THREAD
 from batched._drivers.current_worker import OF_THREAD
-from batched._drivers.driver import Driver
 from batched._drivers.fork_and_exit import start_thread
 from batched._drivers.private_python import HAS_DAEMONS
 from batched._drivers.stages_in_turn import Passage, StagesInTurn, is_left
-from batched._drivers.worker_pool import WorkerPool
 from batched._drivers.workers import Workers
 from batched._features.overlap import Overlap
 from batched._logs import log_error
 from batched._policy.window import ANY_NUMBER
+
+if TYPE_CHECKING:
+    from batched._drivers.thread import ThreadDriver
 
 
 class _StageThread:
@@ -131,7 +132,7 @@ class StagedWorkers(Workers):
 
     def wake(self) -> None:
         """Have the thread look that takes the next batch."""
-        dispatcher: Any = self._work
+        dispatcher: Any = self._dispatcher
         if self._batcher.wake_after != 0 and dispatcher.wakes_ahead():
             return
         super().wake()
@@ -140,9 +141,9 @@ class StagedWorkers(Workers):
 class StagedThreadDispatcher(StagesInTurn):
     """Asks the batcher for batches, and has them pass their stages."""
 
-    def __init__(self, driver: Driver, when_ended: Callable[[], object], **named: Any) -> None:
-        super().__init__(driver, when_ended, **named)
-        self.workers = StagedWorkers(self, 1, when_ended)
+    def __init__(self, driver: ThreadDriver) -> None:
+        super().__init__(driver)
+        self.workers = StagedWorkers(self, 1)
         self._overlap = self.batcher.feature(Overlap)
         self._begin_stages()
 
@@ -422,8 +423,3 @@ class StagedThreadDispatcher(StagesInTurn):
         for each in lost:
             give_up_batch(batcher, each, error)
         return lost
-
-
-def kind_with_stages(pool: WorkerPool | None) -> type[StagesInTurn]:
-    """Return what runs batches in stages: those of one batch follow each other in the threads of a `pool`."""
-    return StagedThreadDispatcher if pool is None else StagesInTurn

@@ -29,7 +29,8 @@ from batched._drivers.circles import WORKERS, note_wait
 from batched._drivers.deadline_watch import DeadlineWatch
 from batched._drivers.driver import Driver
 from batched._drivers.fork_and_exit import park_at_exit, register
-from batched._drivers.stages import kind_with_stages
+from batched._drivers.stages import StagedThreadDispatcher
+from batched._drivers.stages_in_turn import StagesInTurn
 from batched._drivers.thread_dispatcher import ThreadDispatcher
 from batched._drivers.wakeups import ask, set_unless_done
 from batched._drivers.warm_up import Round, WarmUp
@@ -65,7 +66,8 @@ class ThreadDriver(Driver):
         """The workers that this function shares with others, if it does."""
         self.worker_times: WorkerTimes | None = None if self.pool is None else WorkerTimes(self.pool)
         super().__init__(options, queue, collator, name, streams=streams)
-        self._awaits = awaits
+        self.awaits: bool = awaits
+        """Whether the function may be `async def`: it would run on a loop of its thread."""
         self.warn_on_loop: LoopWarning = LoopWarning(name)
         self._owner = weakref.ref(owner, self._retire)
         self._begin()
@@ -76,14 +78,10 @@ class ThreadDriver(Driver):
 
     def _begin(self) -> None:
         self.deadline_watch: DeadlineWatch = DeadlineWatch(self.name, partial(_drop_late, weakref.ref(self)))
-        kind = kind_with_stages(self.pool) if has_stages(self.options) else ThreadDispatcher
-        self.dispatcher: ThreadDispatcher = kind(
-            self,
-            self.deadline_watch.stop,
-            awaits=self._awaits,
-            pool=self.pool,
-            times=self.worker_times,
-        )
+        kind = ThreadDispatcher
+        if has_stages(self.options):
+            kind = StagedThreadDispatcher if self.pool is None else StagesInTurn
+        self.dispatcher: ThreadDispatcher = kind(self)
         self.batcher: Batcher = self.dispatcher.batcher
         self.workers: Workers | SharedWorkers = self.dispatcher.workers
         self.idents: set[int] = self.workers.idents
@@ -108,9 +106,6 @@ class ThreadDriver(Driver):
     def members(self) -> Collection[threading.Thread]:
         """The workers that may run its batches."""
         return self.workers.members if self.pool is None else self.pool.members
-
-    def _worker_times(self) -> WorkerTimes | None:
-        return self.worker_times
 
     # -- options and stats --------------------------------------------------------------------------------
 

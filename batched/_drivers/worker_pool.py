@@ -22,7 +22,7 @@ from functools import partial
 from heapq import heappop, heappush
 from itertools import count
 from math import inf
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from batched._clock import monotonic
 from batched._core.batch import Batch
@@ -35,10 +35,14 @@ from batched._drivers.fork_and_exit import register, start_thread
 from batched._drivers.private_python import HAS_DAEMONS, frames_of_threads
 from batched._drivers.runners import new_runner
 from batched._drivers.step_lock import StepLock, is_outdated, new_step_lock
-from batched._drivers.workers import Work, pause
+from batched._drivers.workers import pause
 from batched._logs import log, log_error
 from batched._policy.chains import forget_variables
 from batched.errors import ClosedError
+
+if TYPE_CHECKING:
+    from batched._drivers.thread import ThreadDriver
+    from batched._drivers.thread_dispatcher import ThreadDispatcher
 
 _inherited: list[object] = []
 
@@ -46,30 +50,6 @@ _AGAIN = 10.0  # times as long as a failed start took, a worker waits for its ne
 _LEAST_PAUSE_S = 1.0
 _WEIGHT = 1 / 8  # of one batch in what is learned of the wait for a worker
 _RESTARTS = "%s: restarting the worker %r after %s"
-
-
-class CanShutDown(Protocol):
-    """The driver of a function."""
-
-    def shutdown(self, *, wait: bool, cancel_futures: bool) -> None:
-        """Take no more calls, run or cancel those in the queue."""
-        ...
-
-
-class SharedWork(Work, Protocol):
-    """What workers do of one function."""
-
-    def drop_departed(self) -> None:
-        """Drop the calls that their callers have left."""
-        ...
-
-    def refuse(self, error: BaseException) -> None:
-        """Give `error` to all calls that wait, and to those that run again, as no worker will run them."""
-        ...
-
-    def tell(self) -> None:
-        """Wake the callers that have been refused."""
-        ...
 
 
 class Served:
@@ -139,7 +119,7 @@ class WorkerPool:
         self.initializer = initializer
         self.workers: list[PoolWorker] = [PoolWorker(index, each) for index, each in enumerate(names)]
         self.turns: SharedTurns = SharedTurns()
-        self._drivers: weakref.WeakValueDictionary[int, CanShutDown] = weakref.WeakValueDictionary()
+        self._drivers: weakref.WeakValueDictionary[int, ThreadDriver] = weakref.WeakValueDictionary()
         self.idents: set[int] = set()
         self.runners: dict[int, asyncio.Runner] = {}
         """The event loop of each worker, for `async def` functions."""
@@ -192,7 +172,7 @@ class WorkerPool:
 
     # -- functions ----------------------------------------------------------------------------------------
 
-    def join(self, driver: CanShutDown) -> None:
+    def join(self, driver: ThreadDriver) -> None:
         """Have `driver` be shut down with these workers."""
         self._drivers[id(driver)] = driver
 
@@ -632,13 +612,13 @@ class WorkerTimes:
     """When the workers of a pool are free, as one function has found."""
 
     def __init__(self, pool: WorkerPool) -> None:
-        self._pool = pool
+        self.pool: WorkerPool = pool
         self.lag_s: float = 0.0
         """How long a batch that could start has waited for a worker, on average of late."""
 
     def free_at(self, now: float) -> float:
         """Return when a worker will be free, as far as is known; `now` if one is."""
-        return self._pool.free_at(now)
+        return self.pool.free_at(now)
 
     def started(self, after: float) -> None:
         """Note that a batch has started so long `after` it could have."""
@@ -656,23 +636,17 @@ class SharedWorkers(Seat):
     """No worker is this function's alone, so none takes its next batch as it ends one."""
     members: frozenset[threading.Thread] = frozenset()
 
-    def __init__(
-        self,
-        pool: WorkerPool,
-        dispatcher: SharedWork,
-        when_ended: Callable[[], object],
-        times: WorkerTimes | None = None,
-        weight: float | None = None,
-    ) -> None:
-        super().__init__(pool.turns.account(dispatcher.name, weight))
+    def __init__(self, dispatcher: ThreadDispatcher, times: WorkerTimes) -> None:
+        pool = times.pool
+        super().__init__(pool.turns.account(dispatcher.name, dispatcher.driver.options.weight))
         self._times = times
         self._pool = pool
         self.dispatcher = dispatcher
+        self._deadline_watch = dispatcher.driver.deadline_watch
         self.idents: set[int] = pool.idents
         self.until: float = 0.0
         self.ended: bool = False
         self._made_with = _thread.allocate_lock()  # tells of which kind the locks are
-        self._when_ended = when_ended
         self._then: list[Callable[[], object]] = []
 
     # -- for callers, without the lock --------------------------------------------------------------------
@@ -797,8 +771,7 @@ class SharedWorkers(Seat):
         if isinstance(found, Batch):
             now = monotonic()
             free = self.turn + self.account.batch_s if self.turn > 0.0 else 0.0
-            if self._times is not None:
-                self._times.started(max(now - max(self.oldest, free), 0.0))
+            self._times.started(max(now - max(self.oldest, free), 0.0))
             self._pool.turns.taken(self, now)
             self._pool.asking[self] = None
             return found
@@ -848,6 +821,6 @@ class SharedWorkers(Seat):
             then, self._then = self._then, []
         # A worker may have noted it at the end of its last batch, with no reason to wake the one that looks.
         self._pool.asking.pop(self, None)
-        self._when_ended()
+        self._deadline_watch.stop()
         for callback in then:
             callback()

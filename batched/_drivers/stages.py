@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from batched._clock import monotonic
 from batched._core.batch import Batch
 from batched._core.batcher import Batcher
-from batched._core.mending import give_up_all, give_up_batch
+from batched._core.mending import give_up_batch
 from batched._drivers.circles import WORKERS, forget_worker
 from batched._drivers.current_batch import IN_THREAD
 from batched._drivers.current_worker import OF_THREAD
@@ -386,40 +386,27 @@ class StagedThreadDispatcher(StagesInTurn):
         self.lock.free()
         passage = self._finishing if thread is self._finisher else None
         with self as batcher:
-            lost = self._give_up_lost(batcher, error)
+            lost = self._out_of_hand()
             if passage is not None:
-                give_up_batch(batcher, passage.batch, error)
                 lost.append(passage.batch)
+            for each in lost:
+                give_up_batch(batcher, each, error)
             self._count_anew()
         for each in lost:
             each.clear()
         if passage is not None:
             self._end_finishing()
 
-    def give_up(self, batch: Batch | None, error: BaseException) -> None:
-        """Answer `batch`, or all calls if there is none, with `error`, a fault of this library."""
-        self.lock.free()
+    def _lost(self, batch: Batch | None) -> list[Batch]:
+        """Return `batch`, if there is one, and others that no thread goes on with. Needs the lock."""
+        self._current = self._taken = self._ahead = None  # no worker would come for those
+        self._is_busy = False
+        self._overlap.ends()
         lost = [] if batch is None else [batch]
-        with self as batcher:
-            self._current = self._taken = self._ahead = None  # no worker would come for those
-            self._is_busy = False
-            self._overlap.ends()
-            is_all = batch is None or batch not in batcher.running  # the fault came as it looked for more
-            if batch is not None:
-                give_up_batch(batcher, batch, error)
-            lost += self._give_up_lost(batcher, error)
-            if is_all:
-                give_up_all(batcher, error)
-                self._let_in([*self.blocked])
-            self._count_anew()
-        for each in lost:
-            each.clear()
+        return lost + [each for each in self._out_of_hand() if each is not batch]
 
-    def _give_up_lost(self, batcher: Batcher, error: BaseException) -> list[Batch]:
-        """Answer with `error` the calls of batches that no thread has in hand; return the batches."""
+    def _out_of_hand(self) -> list[Batch]:
+        """Return the batches that no thread has in hand. Needs the lock."""
         passages = (self._current, self._ahead, self._taken, self._finishing)
         in_hand = [passage.batch for passage in passages if passage is not None]
-        lost = [each for each in batcher.running if not any(each is other for other in in_hand)]
-        for each in lost:
-            give_up_batch(batcher, each, error)
-        return lost
+        return [each for each in self.batcher.running if each not in in_hand]

@@ -155,11 +155,9 @@ class ThreadDispatcher(Dispatcher):
     def give_up(self, batch: Batch | None, error: BaseException) -> None:
         """Answer `batch`, or all calls if there is none, with `error`, a fault of this library."""
         self.lock.free()
-        lost = [] if batch is None else [batch]
         with self as batcher:
             is_all = batch is None or batch not in batcher.running  # the fault came as it looked for more
-            if len(self.workers.members) == 1:  # else some of the batches are the others'
-                lost += [each for each in batcher.running if each is not batch]
+            lost = self._lost(batch)
             for each in lost:
                 give_up_batch(batcher, each, error)
             if is_all:
@@ -168,6 +166,13 @@ class ThreadDispatcher(Dispatcher):
             self._count_anew()
         for each in lost:
             each.clear()
+
+    def _lost(self, batch: Batch | None) -> list[Batch]:
+        """Return `batch`, if there is one, and others that no thread goes on with. Needs the lock."""
+        lost = [] if batch is None else [batch]
+        if len(self.workers.members) == 1:  # else some of the batches are the others'
+            lost += [each for each in self.batcher.running if each is not batch]
+        return lost
 
     def turn_away(self, error: BaseException | None, left: Literal["cancelled"] | None = None) -> None:
         """Answer all calls that wait with `error`, or as after the end: no worker will run them."""

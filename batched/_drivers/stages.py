@@ -22,7 +22,6 @@ from batched._core.batcher import Batcher
 from batched._core.mending import give_up_batch
 from batched._drivers.circles import WORKERS, forget_worker
 from batched._drivers.current_batch import IN_THREAD
-from batched._drivers.current_worker import OF_THREAD
 from batched._drivers.fork_and_exit import start_thread
 from batched._drivers.private_python import HAS_DAEMONS
 from batched._drivers.stages_in_turn import Passage, StagesInTurn, is_left
@@ -121,8 +120,6 @@ class _StageThread:
                 left = None
             if self._has_ended:  # after a last step: it may have been woken for both at once
                 break
-        for known in (IN_THREAD, OF_THREAD):
-            known.pop(me, None)
         forget_worker()
         dispatcher.workers.idents.discard(me)
 

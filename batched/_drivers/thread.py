@@ -39,7 +39,6 @@ from batched._drivers.workers import Workers
 from batched._features.backlog import Backlog
 from batched.errors import ClosedError
 
-_inherited: list[object] = []
 _AMID_STEP = "a finalizer or a signal handler that interrupted its own work"
 
 
@@ -97,8 +96,7 @@ class ThreadDriver(Driver):
             if call.missing:
                 call.waiting = 0
                 call.fail(ClosedError(f"{self.name}: this call belongs to the parent process"))
-        # Closing an inherited loop would take its file descriptors out of the parent's epoll.
-        _inherited.append(self.dispatcher.runners)
+        self.dispatcher.runners.after_fork()
         self._begin_anew()
         self._begin()
 

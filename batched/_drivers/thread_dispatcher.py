@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import _thread
-import asyncio
 import contextlib
 from concurrent.futures import CancelledError
 from contextvars import copy_context
@@ -20,7 +19,7 @@ from batched._drivers.current_worker import OF_THREAD, Worker
 from batched._drivers.dispatcher import Dispatcher
 from batched._drivers.fork_and_exit import is_exiting
 from batched._drivers.generators import run_steps
-from batched._drivers.runners import new_runner
+from batched._drivers.runners import Runners
 from batched._drivers.step_lock import StepLock, new_step_lock
 from batched._drivers.stream_wakeups import tell
 from batched._drivers.wakeups import settle, wake
@@ -42,10 +41,9 @@ class ThreadDispatcher(Dispatcher):
         self.workers: Workers | SharedWorkers
         self.blocked: dict[Call, _thread.LockType] = {}
         """For each `submit` that waits for room, the lock that is released when there is some."""
-        self.runners: dict[int, asyncio.Runner] = {}
-        """The event loop of each worker, for `async def` batch functions."""
         if driver.worker_times is None:
             self.workers = Workers(self, driver.options.max_concurrent_batches)
+            self.runners: Runners = Runners()
         else:
             self.workers = SharedWorkers(self, driver.worker_times)
             self.runners = driver.worker_times.pool.runners
@@ -125,10 +123,7 @@ class ThreadDispatcher(Dispatcher):
                 f"the event loop; write `async def f(items): return await ...`"
             )
         me = _thread.get_ident()
-        runner = self.runners.get(me)
-        if runner is None:
-            runner = self.runners[me] = new_runner()
-
+        runner = self.runners.here()
         errors: list[Exception] = []
 
         async def outputs() -> Any:
@@ -146,7 +141,7 @@ class ThreadDispatcher(Dispatcher):
         except BaseException as error:
             if not isinstance(error, Exception):  # it has broken the loop in the middle
                 runner.close()
-                del self.runners[me]
+                self.runners.pop(me, None)
             raise
         if errors:
             raise errors.pop()
@@ -219,15 +214,7 @@ class ThreadDispatcher(Dispatcher):
 
     def end_thread(self) -> None:
         """Release what belongs to this thread, which ends."""
-        me = _thread.get_ident()
-        for known in (IN_THREAD, OF_THREAD):
-            known.pop(me, None)
-        runner = self.runners.pop(me, None)
-        if runner is not None:
-            try:
-                runner.close()
-            except BaseException:  # noqa: BLE001  of a task that the function has left behind
-                log_error("%s: could not close a worker's event loop", self.name)
+        self.runners.close_here(self.name)
 
     def renew_locks(self) -> None:
         """Make all locks anew: there is no worker, and a library has put locks of its own in Python's place.

@@ -13,7 +13,6 @@ import asyncio
 import contextlib
 import logging
 import threading
-import traceback
 import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -29,11 +28,11 @@ from batched._core.batch import Batch
 from batched._core.halves import Aside
 from batched._core.shared_turns import Account, Seat, SharedTurns
 from batched._drivers.circles import WORKERS, forget_worker
-from batched._drivers.current_batch import DROP_DEPARTED, IN_THREAD
+from batched._drivers.current_batch import DROP_DEPARTED
 from batched._drivers.current_worker import BROKEN, OF_THREAD, Worker
 from batched._drivers.fork_and_exit import register, start_thread
-from batched._drivers.private_python import HAS_DAEMONS, frames_of_threads
-from batched._drivers.runners import new_runner
+from batched._drivers.private_python import HAS_DAEMONS
+from batched._drivers.runners import Runners
 from batched._drivers.step_lock import StepLock, is_outdated, new_step_lock
 from batched._drivers.workers import pause
 from batched._logs import log, log_error
@@ -43,8 +42,6 @@ from batched.errors import ClosedError
 if TYPE_CHECKING:
     from batched._drivers.thread import ThreadDriver
     from batched._drivers.thread_dispatcher import ThreadDispatcher
-
-_inherited: list[object] = []
 
 _AGAIN = 10.0  # times as long as a failed start took, a worker waits for its next try while others work
 _LEAST_PAUSE_S = 1.0
@@ -121,8 +118,7 @@ class WorkerPool:
         self.turns: SharedTurns = SharedTurns()
         self._drivers: weakref.WeakValueDictionary[int, ThreadDriver] = weakref.WeakValueDictionary()
         self.idents: set[int] = set()
-        self.runners: dict[int, asyncio.Runner] = {}
-        """The event loop of each worker, for `async def` functions."""
+        self.runners: Runners = Runners()
         self._handle: weakref.ref[Any] | None = None
         self.closed: bool = False
         self._begin()
@@ -145,9 +141,7 @@ class WorkerPool:
 
     def after_fork(self) -> None:
         """Start afresh in the child, which has none of the threads: states are made anew."""
-        # To close an inherited loop would take its descriptors out of the parent's epoll.
-        _inherited.append(dict(self.runners))
-        self.runners.clear()
+        self.runners.after_fork()
         self.idents.clear()
         self._begin()
         self.turns.clear()
@@ -313,12 +307,6 @@ class WorkerPool:
             for thread in alive:
                 thread.join()
 
-    def stack(self) -> str:
-        """Return the stacks of the threads as tracebacks show them, "" if there is none."""
-        frames = frames_of_threads()
-        stacks = [traceback.format_stack(frames[ident]) for ident in list(self.idents) if ident in frames]
-        return "\n".join("".join(stack) for stack in stacks)
-
     # -- the workers --------------------------------------------------------------------------------------
 
     def _run(self, worker: PoolWorker) -> None:
@@ -342,7 +330,7 @@ class WorkerPool:
             state = None if self.initializer is None else self.initializer(worker.name)
             worker.loop_of_state = None
             if hasattr(type(state), "__await__"):
-                worker.loop_of_state = runner = self._runner()
+                worker.loop_of_state = runner = self.runners.here()
                 state = runner.run(_awaited(state))
         except BaseException as error:  # noqa: BLE001  for the callers that wait
             worker.starts_since = None
@@ -356,14 +344,6 @@ class WorkerPool:
         for tell in told:
             tell(None)
         return True
-
-    def _runner(self) -> asyncio.Runner:
-        """Return the event loop of this thread."""
-        me = _thread.get_ident()
-        runner = self.runners.get(me)
-        if runner is None:
-            runner = self.runners[me] = new_runner()
-        return runner
 
     def _could_not_start(self, worker: PoolWorker, error: BaseException, began: float) -> None:
         """Note that there is no state for `worker`; answer the calls that wait, if no other worker will."""
@@ -563,14 +543,7 @@ class WorkerPool:
 
     def _end(self, worker: PoolWorker) -> None:
         me = _thread.get_ident()
-        runner = self.runners.pop(me, None)
-        if runner is not None:
-            try:
-                runner.close()
-            except BaseException:  # noqa: BLE001  of a task that a function has left behind
-                log_error("%s: could not close a worker's event loop", self.name)
-        for known in (OF_THREAD, IN_THREAD):
-            known.pop(me, None)
+        self.runners.close_here(self.name)
         forget_worker()
         told: list[Callable[[BaseException | None], object]] = []
         with self.lock.later, self.lock:
@@ -684,10 +657,6 @@ class SharedWorkers(Seat):
 
     def renew_locks(self) -> None:
         """Do nothing: those of the pool are renewed by itself."""
-
-    def stack(self) -> str:
-        """Return the stacks of all threads of the pool, "" if there is none."""
-        return self._pool.stack()
 
     def end(self) -> None:
         """Have the function end when none of its calls waits any more; its driver is closed."""

@@ -92,12 +92,6 @@ class Workers:
         """Whether more than so many workers live."""
         return len(self.members) > workers
 
-    def stack(self) -> str:
-        """Return the stacks of the threads as tracebacks show them, "" if there is none."""
-        frames = frames_of_threads()
-        stacks = [traceback.format_stack(frames[ident]) for ident in list(self.idents) if ident in frames]
-        return "\n".join("".join(stack) for stack in stacks)
-
     def join(self) -> None:
         """Wait until all threads have ended."""
         me = threading.current_thread()  # a worker that ends may run a callback of a future
@@ -284,3 +278,10 @@ def pause() -> None:
     gate = _thread.allocate_lock()
     gate.acquire()
     gate.acquire(True, _PAUSE_S)  # noqa: FBT003
+
+
+def stacks_of(idents: set[int]) -> str:
+    """Return the stacks of threads, by their ids, as tracebacks show them; "" if there is none."""
+    frames = frames_of_threads()
+    stacks = [traceback.format_stack(frames[ident]) for ident in list(idents) if ident in frames]
+    return "\n".join("".join(stack) for stack in stacks)

@@ -109,6 +109,14 @@ class Driver(ABC):
             f"function there, {self.name}.__wrapped__"
         )
 
+    def _wait_s(self, batcher: Batcher, items: int) -> float | None:
+        """Return how long a call of `items` would wait in this batcher; None if that is not known."""
+        backlog = batcher.feature(Backlog)
+        if not self.lock.is_mine():
+            with self.lock.later, self.lock:
+                backlog.learn()
+        return backlog.wait_s(items, monotonic())
+
     @property
     def may_wait(self) -> bool:
         """Whether calls wait for room in a queue that is full; else they are refused."""

@@ -36,7 +36,6 @@ from batched._drivers.wakeups import ask, set_unless_done
 from batched._drivers.warm_up import Round, WarmUp
 from batched._drivers.worker_pool import SharedWorkers, WorkerPool, WorkerTimes
 from batched._drivers.workers import Workers
-from batched._features.backlog import Backlog
 from batched.errors import ClosedError
 
 _AMID_STEP = "a finalizer or a signal handler that interrupted its own work"
@@ -148,10 +147,7 @@ class ThreadDriver(Driver):
 
     def expected_wait_s(self, items: int) -> float | None:
         """Return how long a call of `items` would wait for its answer; None if that is not known."""
-        if not self.lock.is_mine():
-            with self.lock.later, self.lock:
-                self.batcher.feature(Backlog).learn()
-        return self.batcher.feature(Backlog).wait_s(items, monotonic())
+        return self._wait_s(self.batcher, items)
 
     # -- a call comes -------------------------------------------------------------------------------------
 

@@ -18,6 +18,7 @@ from typing import Any
 from batched._clock import monotonic
 from batched._core.batch import Batch
 from batched._core.options import Options
+from batched._drivers.current_batch import are_left
 from batched._drivers.loop_dispatcher import LoopDispatcher
 from batched._drivers.timers import call_later
 from batched._features.overlap import Overlap
@@ -125,7 +126,7 @@ class StagedLoopDispatcher(LoopDispatcher):
     async def _run_function(
         self, batch: Batch, steps: Steps, task: object, spent: list[float], loop: asyncio.AbstractEventLoop
     ) -> Any:
-        if all(call.left is not None or not call.missing for call, _, _ in batch.slices):
+        if are_left(batch.slices):
             raise _Left
         began = monotonic()
         with self.lock.later, self.lock:

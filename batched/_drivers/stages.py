@@ -21,10 +21,10 @@ from batched._core.batch import Batch
 from batched._core.batcher import Batcher
 from batched._core.mending import give_up_batch
 from batched._drivers.circles import WORKERS, forget_worker
-from batched._drivers.current_batch import IN_THREAD
+from batched._drivers.current_batch import IN_THREAD, are_left
 from batched._drivers.fork_and_exit import start_thread
 from batched._drivers.private_python import HAS_DAEMONS
-from batched._drivers.stages_in_turn import Passage, StagesInTurn, is_left
+from batched._drivers.stages_in_turn import Passage, StagesInTurn
 from batched._drivers.workers import Workers
 from batched._features.overlap import Overlap
 from batched._logs import log_error
@@ -175,7 +175,7 @@ class StagedThreadDispatcher(StagesInTurn):
             IN_THREAD[_thread.get_ident()] = batch
             self._prepare(passage)
         if passage.failure is None:
-            if is_left(batch):
+            if are_left(batch.slices):
                 self._end_unwanted(passage)
                 with self.lock.later, self.lock:
                     self._current = None

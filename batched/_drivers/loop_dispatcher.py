@@ -255,23 +255,18 @@ class LoopDispatcher(Dispatcher):
         self.recover(error)
         if not isinstance(error, Exception):
             return False
-        with self:
-            self._give_up(error, batch)
+        log(logging.ERROR, "%s: its event loop's task failed", self.name, error=error)
+        with self as batcher:
+            if batch is not None:
+                give_up_batch(batcher, batch, error)
+            else:
+                self._give_up_lost(error)
+                give_up_all(batcher, error)
             self._count_anew()
         return True
 
     def _count_anew(self) -> None:
         self._driver.count_anew()
-
-    def _give_up(self, error: BaseException, batch: Batch | None = None) -> None:
-        """Answer `batch`, or else all calls, with `error`, a fault of this library. Needs the lock."""
-        log(logging.ERROR, "%s: its event loop's task failed", self.name, error=error)
-        batcher = self.batcher
-        if batch is not None:
-            give_up_batch(batcher, batch, error)
-            return
-        self._give_up_lost(error)
-        give_up_all(batcher, error)
 
     def _give_up_lost(self, error: BaseException) -> None:
         """Answer with `error` the calls of batches that were taken, and that no task runs. Needs the lock."""

@@ -219,12 +219,9 @@ class StagedLoopDispatcher(LoopDispatcher):
             if at is None:
                 pass
             elif at > now:
-                self._timer = call_later(loop, at - now, self._look, loop)
+                self._timer = call_later(loop, at - now, self.plan, loop)
             else:
                 super().start(loop)
-
-    def _look(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.plan(loop)
 
 
 async def _value(stage: Callable[..., Any], step: Callable[[], Any]) -> Any:

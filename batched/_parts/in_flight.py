@@ -309,9 +309,7 @@ class InFlight:
         unwanted: list[Call] = []
         told: dict[CachedCall, None] = {}
         items = miss.items
-        miss.call = (
-            None  # not wanted any more; the items are kept to the end, so that no error loses their calls
-        )
+        miss.call = None  # not wanted any more; the items stay to the end, so that no error loses their calls
         results = run.results if run.many else [run.results]
         unclear = () if run.error is not None else _errors_of_several(results)
         is_own = getattr(run, "owns_error", False) and not miss.is_shared

@@ -23,9 +23,7 @@ from batched._parts.divided import divide
 from batched._policy.lengths import extent
 from batched.errors import BatchError
 
-_MOST = (
-    1 << 53
-)  # the longest item: lengths of a batch, and their squares, add up to no more than a float holds
+_MOST = 1 << 53  # the longest item: lengths of a batch, and their squares, add up to what a float holds
 
 
 GIVEN_TENANT: ContextVar[tuple[Hashable] | None] = ContextVar("GIVEN_TENANT", default=None)

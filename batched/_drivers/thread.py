@@ -29,12 +29,13 @@ from batched._drivers.circles import WORKERS, note_wait
 from batched._drivers.deadline_watch import DeadlineWatch
 from batched._drivers.driver import Driver
 from batched._drivers.fork_and_exit import park_at_exit, register
+from batched._drivers.shared_workers import SharedWorkers, WorkerTimes
 from batched._drivers.stages import StagedThreadDispatcher
 from batched._drivers.stages_in_turn import StagesInTurn
 from batched._drivers.thread_dispatcher import ThreadDispatcher
 from batched._drivers.wakeups import ask, set_unless_done
 from batched._drivers.warm_up import Round, WarmUp
-from batched._drivers.worker_pool import SharedWorkers, WorkerPool, WorkerTimes
+from batched._drivers.worker_pool import WorkerPool
 from batched._drivers.workers import Workers
 from batched.errors import ClosedError
 

@@ -20,10 +20,10 @@ from batched._drivers.dispatcher import Dispatcher
 from batched._drivers.fork_and_exit import is_exiting
 from batched._drivers.generators import run_steps
 from batched._drivers.runners import Runners
+from batched._drivers.shared_workers import SharedWorkers
 from batched._drivers.step_lock import StepLock, new_step_lock
 from batched._drivers.stream_wakeups import tell
 from batched._drivers.wakeups import settle, wake
-from batched._drivers.worker_pool import SharedWorkers
 from batched._drivers.workers import Workers
 from batched._logs import log_error
 
@@ -104,7 +104,7 @@ class ThreadDispatcher(Dispatcher):
         At exit, no consumer is left.
         """
         if self.driver.pool is not None and self.driver.options.continuous:
-            lets_join = self.batcher.has_calls and not self.driver.pool.others_wait(self.workers)
+            lets_join = self.batcher.has_calls and not self.driver.pool.agenda.others_wait(self.workers)
         change = super().step(batch, pieces, lets_join=lets_join)
         if isinstance(self.workers, SharedWorkers):
             self.workers.stepped(batch)

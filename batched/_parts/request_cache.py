@@ -88,7 +88,7 @@ class RequestCache(CachingCollator):
         call = cached.uncached
         if not call.many:
             return call
-        inputs = self._collator.pick(call.inputs, cached.places)
+        inputs = self.inner.pick(call.inputs, cached.places)
         some = Call().begin(call.function, inputs, len(cached.places), True, call.arrived)  # noqa: FBT003
         if hasattr(call, "key"):
             some.key = call.key

@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable
 from heapq import heappop, heappush
 from itertools import count
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 from batched._clock import monotonic
@@ -125,8 +126,15 @@ class WorkerTimes:
         """How long a batch that could start has waited for a worker, on average of late."""
 
     def free_at(self, now: float) -> float:
-        """Return when a worker will be free, as far as is known; `now` if one is."""
-        return self.pool.free_at(now)
+        """Return when a worker will be free, as far as is known; `now` if one is. It needs no lock."""
+        first = inf
+        for worker in self.pool.workers:
+            since, runs = worker.busy_since, worker.runs
+            if since is not None and runs is not None:
+                first = min(first, since + runs.batch_s)
+            elif worker.can_run:
+                return now
+        return now if first == inf else max(first, now)
 
     def started(self, after: float) -> None:
         """Note that a batch has started so long `after` it could have."""

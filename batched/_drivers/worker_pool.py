@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from contextvars import copy_context
 from functools import partial
 from math import inf
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from batched._clock import monotonic
@@ -174,17 +175,6 @@ class WorkerPool:
         """How many workers run no batch, and could."""
         return sum([each.busy_since is None and each.can_run for each in self.workers])
 
-    def free_at(self, now: float) -> float:
-        """Return when a worker will be free, as far as is known. Needs no lock: it is an estimate."""
-        first = inf
-        for worker in self.workers:
-            since, runs = worker.busy_since, worker.runs
-            if since is not None and runs is not None:
-                first = min(first, since + runs.batch_s)
-            elif worker.can_run:
-                return now
-        return now if first == inf else max(first, now)
-
     # -- threads begin and end ----------------------------------------------------------------------------
 
     def _start(self) -> None:
@@ -200,7 +190,7 @@ class WorkerPool:
                 return
             self.members.clear()
             try:
-                self._start_thread(min(self.workers, key=_not_before))
+                self._start_thread(min(self.workers, key=attrgetter("not_before")))
             except RuntimeError as no_thread:  # the process has too many
                 error = no_thread
         if error is not None:
@@ -504,10 +494,6 @@ def _last_step(batch: Batch) -> tuple[int, int]:
     items = batch.fresh
     del batch.fresh
     return 1, items
-
-
-def _not_before(worker: PoolWorker) -> float:
-    return worker.not_before
 
 
 async def _awaited(awaitable: Any) -> Any:

@@ -52,13 +52,10 @@ class _StageThread:
         self._wake = _thread.allocate_lock()  # a binary semaphore: released means "look again"
         self._wake.acquire()
 
-    @property
-    def is_there(self) -> bool:
-        """Whether the thread has been started."""
-        return self._thread is not None
-
     def start(self) -> bool:
         """Start the thread if there is none; return whether there is one: the process may have too many."""
+        if self._thread is not None:
+            return True
         lock = self._dispatcher.lock
         if lock.is_mine():
             lock.later.append(self.start)
@@ -80,8 +77,8 @@ class _StageThread:
         return True
 
     def wake(self) -> None:
-        """Have it take a step."""
-        if self._wake.locked():
+        """Have it take a step, if there is a thread."""
+        if self.start() and self._wake.locked():
             try:  # noqa: SIM105
                 self._wake.release()
             except RuntimeError:  # another thread was faster
@@ -203,8 +200,7 @@ class StagedThreadDispatcher(StagesInTurn):
             self._overlap.begins(batch, began)
             self._is_busy = True
             batcher.wake_after = 1
-        others_wait = batcher.has_calls
-        if others_wait and (self._preparer.is_there or self._preparer.start()):
+        if batcher.has_calls:
             self._preparer.wake()
         self._call(passage, began)
 
@@ -240,7 +236,7 @@ class StagedThreadDispatcher(StagesInTurn):
 
     def _hand_over(self, passage: Passage) -> bool:
         """Have another thread finish a batch, once it has finished the one before; return whether it does."""
-        if not self._finisher.is_there and not self._finisher.start():
+        if not self._finisher.start():
             return False
         self._is_free.acquire()
         with self.lock.later, self.lock:
@@ -302,8 +298,7 @@ class StagedThreadDispatcher(StagesInTurn):
         """Wake the thread that takes the next batch, if the worker is busy; return whether it is."""
         if not self._is_busy:
             return False
-        if self._preparer.is_there or self._preparer.start():
-            self._preparer.wake()
+        self._preparer.wake()
         return True
 
     def _look_ahead(self) -> float | None:

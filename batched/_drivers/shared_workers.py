@@ -191,10 +191,6 @@ class SharedWorkers(Seat):
     def set_most(self, most: int) -> None:
         """Do nothing: the pool has as many workers as it was made with."""
 
-    def has_more(self, workers: int) -> bool:
-        """Whether more than so many workers live."""
-        return len(self._pool.members) > workers
-
     def renew_locks(self) -> None:
         """Do nothing: those of the pool are renewed by itself."""
 

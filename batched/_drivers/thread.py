@@ -257,7 +257,7 @@ class ThreadDriver(Driver):
         if self.lock.is_mine():
             raise RuntimeError(f"{self.name} cannot be warmed up by {_AMID_STEP}")
         workers = self.options.max_concurrent_batches
-        its_round = Round(self.workers.has_more) if workers > 1 else None
+        its_round = Round(self._has_more) if workers > 1 else None
         batches = [WarmUp(new_slices(), its_round) for _ in range(workers)]
         calls = [call for batch in batches for call in batch.calls]
         loop = get_running_loop() if in_task else None
@@ -279,6 +279,10 @@ class ThreadDriver(Driver):
             raise
         self.workers.wake()
         return calls
+
+    def _has_more(self, workers: int) -> bool:
+        """Whether more than so many workers live."""
+        return len(self.members) > workers
 
     # -- a caller waits, and leaves -------------------------------------------------------------------------
 

@@ -88,10 +88,6 @@ class Workers:
             self.then.append(callback)
         return True
 
-    def has_more(self, workers: int) -> bool:
-        """Whether more than so many workers live."""
-        return len(self.members) > workers
-
     def join(self) -> None:
         """Wait until all threads have ended."""
         me = threading.current_thread()  # a worker that ends may run a callback of a future

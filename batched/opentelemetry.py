@@ -264,22 +264,13 @@ class _TracedSteps(Steps):
     __slots__ = ("_batch", "_name", "_open", "_steps", "_tracer")
 
     def __init__(self, steps: Steps, span: Span, tracer: Tracer, name: str, batch: Batch) -> None:
+        self.prepares, self.finishes = steps.prepares, steps.finishes
         self._batch = batch
         self._steps = steps
         # It ends with this if the batch does not pass the next stage: its callers have left.
         self._open = _Open(span, ends=True)
         self._tracer = tracer
         self._name = name
-
-    @property
-    def prepares(self) -> Any:
-        """The function of the first stage, None if there is none."""
-        return self._steps.prepares
-
-    @property
-    def finishes(self) -> Any:
-        """The function of the last stage, None if there is none."""
-        return self._steps.finishes
 
     def prepare(self) -> Any:
         """Prepare inside of a span."""

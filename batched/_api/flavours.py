@@ -26,6 +26,7 @@ from batched._drivers.futures import submit
 from batched._drivers.private_python import running_loop_or_none
 from batched._drivers.thread import ThreadDriver
 from batched._drivers.wakeups import own_errors
+from batched._drivers.workers import stacks_of
 from batched._parts.shapes import Example
 from batched._parts.stages import refuse_async
 from batched._parts.store import AsynchronousCacheError
@@ -168,7 +169,7 @@ class ThreadedFunction(DecoratedFunction[ThreadDriver]):
 
     def worker_stack(self) -> str:
         """Return the traceback of the worker thread, to see where a batch hangs; "" if there is none."""
-        return self._driver.workers.stack()
+        return stacks_of(self._driver.idents)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: FBT001, FBT002
         """Take no more calls, run those in the queue, and end the worker.

@@ -6,26 +6,15 @@ from typing import Any, Protocol
 
 from batched._core.batch import Batch
 from batched._core.call import Call, Slice, Wrapper
+from batched._core.collator import Collator
 from batched.errors import BatchError
 
 
-class Inner(Protocol):
+class Inner(Collator, Protocol):
     """A collator that makes the copies of an item as if it had been passed several times."""
 
-    chunk_size: int | None
-    read: Any
-    one: Any
-    chunk: Any
-    own: Any
     items: Any
     pick: Any
-    place: Any
-    can_repeat: Any
-    split: Any
-
-    def collate(self, batch: Batch) -> Any:
-        """Return the batch function's argument."""
-        ...
 
     def split_first(self, outputs: Any, batch: Batch, given: int) -> list[Any]:
         """Return one part per slice, where the function was given more items than those of `batch`, last."""
@@ -95,6 +84,5 @@ class CopyingCollator:
     def split(self, outputs: Any, batch: Batch) -> list[Any]:
         """Return one part per slice, and drop what belongs to copies."""
         if not hasattr(batch, "copies"):
-            found: list[Any] = self.inner.split(outputs, batch)
-            return found
+            return self.inner.split(outputs, batch)
         return self.inner.split_first(outputs, batch, batch.size + batch.copies[0])

@@ -19,9 +19,7 @@ _STRINGS = frozenset({str})
 _NUMBERS = frozenset({int, float, bool})
 _ARRAYS = frozenset({"numpy", "torch"})  # the modules that their types are in
 _WITH_FIELDS = ("__dataclass_fields__", "__attrs_attrs__", "__pydantic_validator__", "__struct_fields__")
-_DEEPEST = (
-    7  # containers in each other: `{"messages": [{"content": [{"text": "a question"}]}]}` is looked into
-)
+_DEEPEST = 7  # containers in each other, as in `{"messages": [{"content": [{"text": "a question"}]}]}`
 _SEQUENCE = 2  # so many of these levels is a list, which may have many parts
 _LOOKED_AT = 8  # parts: of more, the first one tells whether they are numbers
 _MOST = 64  # parts that are looked at: those of a longer list stand for the others
@@ -80,9 +78,8 @@ def _of_sequence(item: Sequence[Any], size: int, depth: int) -> int:
     if size > _LOOKED_AT and type(part_at(item, 0)) in _NUMBERS:
         return size
     parts = part_at(item, slice(None, None, -(-size // _MOST)))
-    total = (
-        sum(map(len, parts)) if _STRINGS.issuperset(map(type, parts)) else _together(parts, depth - _SEQUENCE)
-    )
+    are_texts = _STRINGS.issuperset(map(type, parts))
+    total = sum(map(len, parts)) if are_texts else _together(parts, depth - _SEQUENCE)
     return size if total is None else total * size // len(parts)
 
 

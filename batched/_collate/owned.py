@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import UserDict, UserList, deque
 from collections.abc import Callable, Sequence
 from copy import copy
+from functools import partial
 from operator import is_not
 from typing import Any, TypeAlias
 
@@ -76,12 +77,12 @@ class _Rows:
             return copier if _is_of_library(kind) else _if_it_can(copier)
         of_parts = self._of_parts(kind) if depth else None
         if of_parts is not None:
-            return lambda row: of_parts(row, depth - 1)
+            return _if_it_can(partial(of_parts, depth=depth - 1))
         if is_like_an_array(kind):
             return self._of_arrays(_has_base, _array_copy, id)
         return _memory if issubclass(kind, memoryview) else None
 
-    def _of_parts(self, kind: type) -> Callable[[Any, int], Any] | None:
+    def _of_parts(self, kind: type) -> Callable[..., Any] | None:
         """Return what copies parts of objects of this type, None if it is none that has parts."""
         if issubclass(kind, list | tuple | dict):
             return self._container
@@ -107,57 +108,45 @@ class _Rows:
 
     def _container(self, row: Any, depth: int) -> Any:
         """Return a list, tuple or dict; a new one like it if some of what is in it is copied."""
-        try:
-            children = list(row.values()) if issubclass(type(row), dict) else row
-            if are_plain(children):
-                return row
-            copied = self.each(children, depth)
-            return with_children(row, row, copied) if any(map(is_not, copied, children)) else row
-        except Exception:  # noqa: BLE001  of the row's class: no row of another caller is to blame for it
+        children = list(row.values()) if issubclass(type(row), dict) else row
+        if are_plain(children):
             return row
+        copied = self.each(children, depth)
+        return with_children(row, row, copied) if any(map(is_not, copied, children)) else row
 
     def _wrapped(self, row: Any, depth: int) -> Any:
         """Return a `UserDict`, such as a `BatchEncoding`, or a `UserList`; a copy if its data is copied."""
-        try:
-            data = attributes(row)["data"]  # not what it has besides: such objects may lead to each other
-            copied = self._container(data, depth)
-            if copied is data:
-                return row
-            made = copy(row)
-            made.data = copied
-        except Exception:  # noqa: BLE001
+        data = attributes(row)["data"]  # not what it has besides: such objects may lead to each other
+        copied = self._container(data, depth)
+        if copied is data:
             return row
+        made = copy(row)
+        made.data = copied
         return made
 
     def _deque(self, row: deque[Any], depth: int) -> deque[Any]:
         """Return a deque; a copy of it if some of what is in it is copied."""
-        try:
-            children = list(row)
-            copied = self.each(children, depth)
-            if not any(map(is_not, copied, children)):
-                return row
-            made = copy(row)
-            for at, child in enumerate(copied):
-                made[at] = child
-        except Exception:  # noqa: BLE001
+        children = list(row)
+        copied = self.each(children, depth)
+        if not any(map(is_not, copied, children)):
             return row
+        made = copy(row)
+        for at, child in enumerate(copied):
+            made[at] = child
         return made
 
     def _model(self, row: Any, depth: int) -> Any:
         """Return an instance of a class with fields; a copy of it if some of what is in it is copied."""
-        try:
-            own = attributes(row)  # not what its class has: a `ClassVar` is one of the fields
-            values = [*own.values()]
-            if PLAIN.issuperset(map(type, values)):
-                return row
-            copied = self.each(values, depth)
-            if not any(map(is_not, copied, values)):
-                return row
-            made = copy(row)
-            for name, value in zip(own, copied, strict=True):
-                _put(made, name, value)
-        except Exception:  # noqa: BLE001
+        own = attributes(row)  # not what its class has: a `ClassVar` is one of the fields
+        values = [*own.values()]
+        if PLAIN.issuperset(map(type, values)):
             return row
+        copied = self.each(values, depth)
+        if not any(map(is_not, copied, values)):
+            return row
+        made = copy(row)
+        for name, value in zip(own, copied, strict=True):
+            _put(made, name, value)
         return made
 
 

@@ -16,6 +16,7 @@ from weakref import ref
 
 from batched._core.call import Call
 from batched._drivers.current_batch import IN_THREAD
+from batched._drivers.current_worker import OF_THREAD
 
 WORKERS: set[int] = set()
 """The threads of all workers, by their ids."""
@@ -56,7 +57,8 @@ def forget_worker() -> None:
     """Forget this thread, a worker that ends."""
     me = _thread.get_ident()
     WORKERS.discard(me)
-    _waits.pop(me, None)
+    for known in (_waits, IN_THREAD, OF_THREAD):
+        known.pop(me, None)
 
 
 def _way(me: int, driver: Asked, call: Call | None, known: dict[int, list[str]]) -> list[str] | None:

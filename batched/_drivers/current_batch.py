@@ -8,6 +8,7 @@ from contextvars import Context, ContextVar
 
 from batched._clock import monotonic
 from batched._core.batch import Batch, copies_of
+from batched._core.call import Slice
 
 RUNNING: ContextVar[Batch] = ContextVar("batched.running")
 """Set by drivers in the context of an `async def` batch function."""
@@ -66,11 +67,16 @@ class CurrentBatch:
         """Whether every caller has left, so that the results are no longer wanted."""
         if (drop := DROP_DEPARTED.get(None)) is not None:
             drop()
-        return all(call.left is not None or not call.missing for call, _, _ in self._slices)
+        return are_left(self._slices)
 
     def __repr__(self) -> str:
         items = "1 item" if self.size == 1 else f"{self.size} items"
         return f"<batch of {items}{', cancelled' if self.cancelled() else ''}>"
+
+
+def are_left(slices: list[Slice]) -> bool:
+    """Whether every caller of the calls in a batch has left."""
+    return all(call.left is not None or not call.missing for call, _, _ in slices)
 
 
 def outer_batches(batch: Batch) -> set[Batch]:

@@ -40,6 +40,8 @@ class Driver(ABC):
 
     followers: Collection[Follower] = ()
     """Servers of the function, in this process."""
+    worker_times: KnowsWorkers | None = None
+    """What knows of the workers, if other functions use them too."""
 
     def __init__(
         self, options: Options, queue: NewQueue, collator: Collator, name: str, *, streams: bool
@@ -83,7 +85,7 @@ class Driver(ABC):
         found = features(
             self.name,
             overlaps=has_stages(self.options) and self.options.workers is None,
-            workers=self._worker_times(),
+            workers=self.worker_times,
             teller=self.teller,
         )
         kind = StreamBatcher if self.streams else Batcher
@@ -97,10 +99,6 @@ class Driver(ABC):
             waits=next((each for each in found if isinstance(each, Backlog)), None),
         )
 
-    def _worker_times(self) -> KnowsWorkers | None:
-        """Return what knows of the workers, if other functions use them too."""
-        return None
-
     def expect(self, call: Call) -> None:  # noqa: B027  `arrivals` have more to do
         """Note that `call` comes: it asks an asynchronous cache before it is queued."""
 
@@ -110,6 +108,14 @@ class Driver(ABC):
             f"{self.name} was called from inside {where}, where it would wait for itself: call its plain "
             f"function there, {self.name}.__wrapped__"
         )
+
+    def _wait_s(self, batcher: Batcher, items: int) -> float | None:
+        """Return how long a call of `items` would wait in this batcher; None if that is not known."""
+        backlog = batcher.feature(Backlog)
+        if not self.lock.is_mine():
+            with self.lock.later, self.lock:
+                backlog.learn()
+        return backlog.wait_s(items, monotonic())
 
     @property
     def may_wait(self) -> bool:

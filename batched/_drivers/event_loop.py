@@ -32,7 +32,6 @@ from batched._drivers.loop_stages import StagedLoopDispatcher
 from batched._drivers.private_python import running_loop_or_none
 from batched._drivers.wakeups import ask, set_unless_done
 from batched._drivers.warm_up import WarmUp
-from batched._features.backlog import Backlog
 from batched.errors import ClosedError
 
 _LOOK_S = 0.1  # how often `aclose`, while it waits for other loops, looks whether they still run
@@ -132,13 +131,6 @@ class LoopDriver(Driver):
         waits = [self._wait_s(batcher, items) for batcher in found or [self.new_batcher()]]
         return max((wait for wait in waits if wait is not None), default=None)
 
-    def _wait_s(self, batcher: Batcher, items: int) -> float | None:
-        """Return how long a call of `items` would wait in this batcher; None if that is not known."""
-        if not self.lock.is_mine():
-            with self.lock.later, self.lock:
-                batcher.feature(Backlog).learn()
-        return batcher.feature(Backlog).wait_s(items, monotonic())
-
     def dispatchers(self) -> list[LoopDispatcher]:
         """Return the dispatchers of all loops that are still there."""
         found = (reference() for reference in list(self._dispatchers.values()))
@@ -172,8 +164,11 @@ class LoopDriver(Driver):
 
     def _here(self) -> LoopDispatcher | None:
         """Return the dispatcher of the running loop, if there is one."""
-        reference = self._dispatchers.get(id(get_running_loop()))
-        return None if reference is None else reference()
+        loop = get_running_loop()
+        known = self._dispatchers.get(id(loop))
+        dispatcher = None if known is None else known()
+        # Else it is that of a loop of the same id, which is gone.
+        return dispatcher if dispatcher is not None and dispatcher.loop() is loop else None
 
     def post_async(self, call: Call, waits: bool = False) -> None:  # noqa: FBT001, FBT002
         """Have `call` arrive, for the running task, which then waits until it is answered or late."""
@@ -213,10 +208,7 @@ class LoopDriver(Driver):
     def warm_up(self, new_slices: Callable[[], list[Slice]], *, in_task: bool) -> list[Call]:  # noqa: ARG002  all are tasks
         """Have the running loop run a batch of new slices; return their calls, for the running task."""
         loop = get_running_loop()
-        known = self._dispatchers.get(id(loop))
-        dispatcher = None if known is None else known()
-        if dispatcher is None or dispatcher.loop() is not loop:
-            dispatcher = self._new_dispatcher(loop)
+        dispatcher = self._here() or self._new_dispatcher(loop)
         self.check()
         batch = WarmUp(new_slices())
         for call in batch.calls:
@@ -283,7 +275,7 @@ class LoopDriver(Driver):
         if is_own and lessons != NOTHING and lessons.cohorts >= self._gone.cohorts:
             self._gone = lessons
 
-    def _count_anew(self) -> None:
+    def count_anew(self) -> None:
         """Put the counters right after a step of one loop was broken off. Needs the lock."""
         self.counters.balance(sum(dispatcher.batcher.unfinished for dispatcher in self.dispatchers()))
 
@@ -292,14 +284,7 @@ class LoopDriver(Driver):
         key = id(loop)
         gone: Callable[[object], None] = partial(_forget_loop, self.resting, key)
         kind = StagedLoopDispatcher if has_stages(self.options) else LoopDispatcher
-        dispatcher: LoopDispatcher = kind(
-            self,
-            weakref.ref(loop, gone),
-            key,
-            resting=self.resting,
-            keep=self.keep,
-            count_anew=self._count_anew,
-        )
+        dispatcher: LoopDispatcher = kind(self, weakref.ref(loop, gone), key)
         reference = weakref.ref(dispatcher, partial(_forget, self._dispatchers, key))
         with self.lock.later, self.lock:
             self._dispatchers[key] = reference

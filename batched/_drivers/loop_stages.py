@@ -18,6 +18,7 @@ from typing import Any
 from batched._clock import monotonic
 from batched._core.batch import Batch
 from batched._core.options import Options
+from batched._drivers.current_batch import are_left
 from batched._drivers.loop_dispatcher import LoopDispatcher
 from batched._drivers.timers import call_later
 from batched._features.overlap import Overlap
@@ -68,9 +69,9 @@ class StagedLoopDispatcher(LoopDispatcher):
 
     is_plain = False
 
-    def __init__(self, *args: Any, **named: Any) -> None:
+    def __init__(self, *args: Any) -> None:
         self._past: set[int] = set()  # the tasks of which the batch is in the function, or beyond
-        super().__init__(*args, **named)
+        super().__init__(*args)
         self._overlap = self.batcher.feature(Overlap)
         self._spent: dict[Batch, list[float]] = {}
         self._function = _Place()
@@ -91,7 +92,7 @@ class StagedLoopDispatcher(LoopDispatcher):
 
     # -- the tasks ----------------------------------------------------------------------------------------
 
-    async def pass_stages(self, batch: Batch, task: object) -> list[Any]:
+    async def run_in_steps(self, batch: Batch, task: object) -> list[Any]:
         """Have `batch` pass its stages; return its parts."""
         loop = get_running_loop()
         spent: list[float] = []
@@ -125,7 +126,7 @@ class StagedLoopDispatcher(LoopDispatcher):
     async def _run_function(
         self, batch: Batch, steps: Steps, task: object, spent: list[float], loop: asyncio.AbstractEventLoop
     ) -> Any:
-        if all(call.left is not None or not call.missing for call, _, _ in batch.slices):
+        if are_left(batch.slices):
             raise _Left
         began = monotonic()
         with self.lock.later, self.lock:
@@ -218,12 +219,9 @@ class StagedLoopDispatcher(LoopDispatcher):
             if at is None:
                 pass
             elif at > now:
-                self._timer = call_later(loop, at - now, self._look, loop)
+                self._timer = call_later(loop, at - now, self.plan, loop)
             else:
                 super().start(loop)
-
-    def _look(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.plan(loop)
 
 
 async def _value(stage: Callable[..., Any], step: Callable[[], Any]) -> Any:

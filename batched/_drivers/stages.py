@@ -14,24 +14,24 @@ from __future__ import annotations
 import _thread
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from batched._clock import monotonic
 from batched._core.batch import Batch
 from batched._core.batcher import Batcher
-from batched._core.mending import give_up_all, give_up_batch
+from batched._core.mending import give_up_batch
 from batched._drivers.circles import WORKERS, forget_worker
-from batched._drivers.current_batch import IN_THREAD
-from batched._drivers.current_worker import OF_THREAD
-from batched._drivers.driver import Driver
+from batched._drivers.current_batch import IN_THREAD, are_left
 from batched._drivers.fork_and_exit import start_thread
 from batched._drivers.private_python import HAS_DAEMONS
-from batched._drivers.stages_in_turn import Passage, StagesInTurn, is_left
-from batched._drivers.worker_pool import WorkerPool
+from batched._drivers.stages_in_turn import Passage, StagesInTurn
 from batched._drivers.workers import Workers
 from batched._features.overlap import Overlap
 from batched._logs import log_error
 from batched._policy.window import ANY_NUMBER
+
+if TYPE_CHECKING:
+    from batched._drivers.thread import ThreadDriver
 
 
 class _StageThread:
@@ -52,13 +52,10 @@ class _StageThread:
         self._wake = _thread.allocate_lock()  # a binary semaphore: released means "look again"
         self._wake.acquire()
 
-    @property
-    def is_there(self) -> bool:
-        """Whether the thread has been started."""
-        return self._thread is not None
-
     def start(self) -> bool:
         """Start the thread if there is none; return whether there is one: the process may have too many."""
+        if self._thread is not None:
+            return True
         lock = self._dispatcher.lock
         if lock.is_mine():
             lock.later.append(self.start)
@@ -80,8 +77,8 @@ class _StageThread:
         return True
 
     def wake(self) -> None:
-        """Have it take a step."""
-        if self._wake.locked():
+        """Have it take a step, if there is a thread."""
+        if self.start() and self._wake.locked():
             try:  # noqa: SIM105
                 self._wake.release()
             except RuntimeError:  # another thread was faster
@@ -120,8 +117,6 @@ class _StageThread:
                 left = None
             if self._has_ended:  # after a last step: it may have been woken for both at once
                 break
-        for known in (IN_THREAD, OF_THREAD):
-            known.pop(me, None)
         forget_worker()
         dispatcher.workers.idents.discard(me)
 
@@ -131,7 +126,7 @@ class StagedWorkers(Workers):
 
     def wake(self) -> None:
         """Have the thread look that takes the next batch."""
-        dispatcher: Any = self._work
+        dispatcher: Any = self._dispatcher
         if self._batcher.wake_after != 0 and dispatcher.wakes_ahead():
             return
         super().wake()
@@ -140,9 +135,9 @@ class StagedWorkers(Workers):
 class StagedThreadDispatcher(StagesInTurn):
     """Asks the batcher for batches, and has them pass their stages."""
 
-    def __init__(self, driver: Driver, when_ended: Callable[[], object], **named: Any) -> None:
-        super().__init__(driver, when_ended, **named)
-        self.workers = StagedWorkers(self, 1, when_ended)
+    def __init__(self, driver: ThreadDriver) -> None:
+        super().__init__(driver)
+        self.workers = StagedWorkers(self, 1)
         self._overlap = self.batcher.feature(Overlap)
         self._begin_stages()
 
@@ -177,7 +172,7 @@ class StagedThreadDispatcher(StagesInTurn):
             IN_THREAD[_thread.get_ident()] = batch
             self._prepare(passage)
         if passage.failure is None:
-            if is_left(batch):
+            if are_left(batch.slices):
                 self._end_unwanted(passage)
                 with self.lock.later, self.lock:
                     self._current = None
@@ -205,8 +200,7 @@ class StagedThreadDispatcher(StagesInTurn):
             self._overlap.begins(batch, began)
             self._is_busy = True
             batcher.wake_after = 1
-        others_wait = batcher.has_calls
-        if others_wait and (self._preparer.is_there or self._preparer.start()):
+        if batcher.has_calls:
             self._preparer.wake()
         self._call(passage, began)
 
@@ -242,7 +236,7 @@ class StagedThreadDispatcher(StagesInTurn):
 
     def _hand_over(self, passage: Passage) -> bool:
         """Have another thread finish a batch, once it has finished the one before; return whether it does."""
-        if not self._finisher.is_there and not self._finisher.start():
+        if not self._finisher.start():
             return False
         self._is_free.acquire()
         with self.lock.later, self.lock:
@@ -304,8 +298,7 @@ class StagedThreadDispatcher(StagesInTurn):
         """Wake the thread that takes the next batch, if the worker is busy; return whether it is."""
         if not self._is_busy:
             return False
-        if self._preparer.is_there or self._preparer.start():
-            self._preparer.wake()
+        self._preparer.wake()
         return True
 
     def _look_ahead(self) -> float | None:
@@ -385,45 +378,27 @@ class StagedThreadDispatcher(StagesInTurn):
         self.lock.free()
         passage = self._finishing if thread is self._finisher else None
         with self as batcher:
-            lost = self._give_up_lost(batcher, error)
+            lost = self._out_of_hand()
             if passage is not None:
-                give_up_batch(batcher, passage.batch, error)
                 lost.append(passage.batch)
+            for each in lost:
+                give_up_batch(batcher, each, error)
             self._count_anew()
         for each in lost:
             each.clear()
         if passage is not None:
             self._end_finishing()
 
-    def give_up(self, batch: Batch | None, error: BaseException) -> None:
-        """Answer `batch`, or all calls if there is none, with `error`, a fault of this library."""
-        self.lock.free()
+    def _lost(self, batch: Batch | None) -> list[Batch]:
+        """Return `batch`, if there is one, and others that no thread goes on with. Needs the lock."""
+        self._current = self._taken = self._ahead = None  # no worker would come for those
+        self._is_busy = False
+        self._overlap.ends()
         lost = [] if batch is None else [batch]
-        with self as batcher:
-            self._current = self._taken = self._ahead = None  # no worker would come for those
-            self._is_busy = False
-            self._overlap.ends()
-            is_all = batch is None or batch not in batcher.running  # the fault came as it looked for more
-            if batch is not None:
-                give_up_batch(batcher, batch, error)
-            lost += self._give_up_lost(batcher, error)
-            if is_all:
-                give_up_all(batcher, error)
-                self._let_in([*self.blocked])
-            self._count_anew()
-        for each in lost:
-            each.clear()
+        return lost + [each for each in self._out_of_hand() if each is not batch]
 
-    def _give_up_lost(self, batcher: Batcher, error: BaseException) -> list[Batch]:
-        """Answer with `error` the calls of batches that no thread has in hand; return the batches."""
+    def _out_of_hand(self) -> list[Batch]:
+        """Return the batches that no thread has in hand. Needs the lock."""
         passages = (self._current, self._ahead, self._taken, self._finishing)
         in_hand = [passage.batch for passage in passages if passage is not None]
-        lost = [each for each in batcher.running if not any(each is other for other in in_hand)]
-        for each in lost:
-            give_up_batch(batcher, each, error)
-        return lost
-
-
-def kind_with_stages(pool: WorkerPool | None) -> type[StagesInTurn]:
-    """Return what runs batches in stages: those of one batch follow each other in the threads of a `pool`."""
-    return StagedThreadDispatcher if pool is None else StagesInTurn
+        return [each for each in self.batcher.running if each not in in_hand]

@@ -12,7 +12,7 @@ from typing import Any
 from batched._clock import monotonic
 from batched._core.batch import Batch
 from batched._core.batcher import Batcher
-from batched._drivers.current_batch import IN_THREAD
+from batched._drivers.current_batch import IN_THREAD, are_left
 from batched._drivers.thread_dispatcher import ThreadDispatcher
 from batched._parts.stages import note_stage
 
@@ -45,7 +45,7 @@ class StagesInTurn(ThreadDispatcher):
         IN_THREAD[_thread.get_ident()] = batch
         self._prepare(passage)
         if passage.failure is None:
-            if is_left(batch):
+            if are_left(batch.slices):
                 self._end_unwanted(passage)
                 return 0.0
             self._call(passage, monotonic())
@@ -127,8 +127,3 @@ class StagesInTurn(ThreadDispatcher):
                 f"batched.aio.dynamically with a batch function that is `async def` too"
             )
         return value
-
-
-def is_left(batch: Batch) -> bool:
-    """Whether every caller has left."""
-    return all(call.left is not None or not call.missing for call, _, _ in batch.slices)

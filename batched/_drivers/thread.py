@@ -29,16 +29,16 @@ from batched._drivers.circles import WORKERS, note_wait
 from batched._drivers.deadline_watch import DeadlineWatch
 from batched._drivers.driver import Driver
 from batched._drivers.fork_and_exit import park_at_exit, register
-from batched._drivers.stages import kind_with_stages
+from batched._drivers.shared_workers import SharedWorkers, WorkerTimes
+from batched._drivers.stages import StagedThreadDispatcher
+from batched._drivers.stages_in_turn import StagesInTurn
 from batched._drivers.thread_dispatcher import ThreadDispatcher
 from batched._drivers.wakeups import ask, set_unless_done
 from batched._drivers.warm_up import Round, WarmUp
-from batched._drivers.worker_pool import SharedWorkers, WorkerPool, WorkerTimes
+from batched._drivers.worker_pool import WorkerPool
 from batched._drivers.workers import Workers
-from batched._features.backlog import Backlog
 from batched.errors import ClosedError
 
-_inherited: list[object] = []
 _AMID_STEP = "a finalizer or a signal handler that interrupted its own work"
 
 
@@ -65,7 +65,8 @@ class ThreadDriver(Driver):
         """The workers that this function shares with others, if it does."""
         self.worker_times: WorkerTimes | None = None if self.pool is None else WorkerTimes(self.pool)
         super().__init__(options, queue, collator, name, streams=streams)
-        self._awaits = awaits
+        self.awaits: bool = awaits
+        """Whether the function may be `async def`: it would run on a loop of its thread."""
         self.warn_on_loop: LoopWarning = LoopWarning(name)
         self._owner = weakref.ref(owner, self._retire)
         self._begin()
@@ -76,14 +77,10 @@ class ThreadDriver(Driver):
 
     def _begin(self) -> None:
         self.deadline_watch: DeadlineWatch = DeadlineWatch(self.name, partial(_drop_late, weakref.ref(self)))
-        kind = kind_with_stages(self.pool) if has_stages(self.options) else ThreadDispatcher
-        self.dispatcher: ThreadDispatcher = kind(
-            self,
-            self.deadline_watch.stop,
-            awaits=self._awaits,
-            pool=self.pool,
-            times=self.worker_times,
-        )
+        kind = ThreadDispatcher
+        if has_stages(self.options):
+            kind = StagedThreadDispatcher if self.pool is None else StagesInTurn
+        self.dispatcher: ThreadDispatcher = kind(self)
         self.batcher: Batcher = self.dispatcher.batcher
         self.workers: Workers | SharedWorkers = self.dispatcher.workers
         self.idents: set[int] = self.workers.idents
@@ -99,8 +96,7 @@ class ThreadDriver(Driver):
             if call.missing:
                 call.waiting = 0
                 call.fail(ClosedError(f"{self.name}: this call belongs to the parent process"))
-        # Closing an inherited loop would take its file descriptors out of the parent's epoll.
-        _inherited.append(self.dispatcher.runners)
+        self.dispatcher.runners.after_fork()
         self._begin_anew()
         self._begin()
 
@@ -108,9 +104,6 @@ class ThreadDriver(Driver):
     def members(self) -> Collection[threading.Thread]:
         """The workers that may run its batches."""
         return self.workers.members if self.pool is None else self.pool.members
-
-    def _worker_times(self) -> WorkerTimes | None:
-        return self.worker_times
 
     # -- options and stats --------------------------------------------------------------------------------
 
@@ -155,10 +148,7 @@ class ThreadDriver(Driver):
 
     def expected_wait_s(self, items: int) -> float | None:
         """Return how long a call of `items` would wait for its answer; None if that is not known."""
-        if not self.lock.is_mine():
-            with self.lock.later, self.lock:
-                self.batcher.feature(Backlog).learn()
-        return self.batcher.feature(Backlog).wait_s(items, monotonic())
+        return self._wait_s(self.batcher, items)
 
     # -- a call comes -------------------------------------------------------------------------------------
 
@@ -267,7 +257,7 @@ class ThreadDriver(Driver):
         if self.lock.is_mine():
             raise RuntimeError(f"{self.name} cannot be warmed up by {_AMID_STEP}")
         workers = self.options.max_concurrent_batches
-        its_round = Round(self.workers.has_more) if workers > 1 else None
+        its_round = Round(self._has_more) if workers > 1 else None
         batches = [WarmUp(new_slices(), its_round) for _ in range(workers)]
         calls = [call for batch in batches for call in batch.calls]
         loop = get_running_loop() if in_task else None
@@ -289,6 +279,10 @@ class ThreadDriver(Driver):
             raise
         self.workers.wake()
         return calls
+
+    def _has_more(self, workers: int) -> bool:
+        """Whether more than so many workers live."""
+        return len(self.members) > workers
 
     # -- a caller waits, and leaves -------------------------------------------------------------------------
 

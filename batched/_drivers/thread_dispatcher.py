@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import _thread
-import asyncio
 import contextlib
-from collections.abc import Callable
 from concurrent.futures import CancelledError
 from contextvars import copy_context
 from functools import partial
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from batched._clock import monotonic
 from batched._core.batch import Batch
@@ -19,46 +17,36 @@ from batched._core.mending import give_up_all, give_up_batch
 from batched._drivers.current_batch import DROP_DEPARTED, IN_THREAD, RUNNING
 from batched._drivers.current_worker import OF_THREAD, Worker
 from batched._drivers.dispatcher import Dispatcher
-from batched._drivers.driver import Driver
 from batched._drivers.fork_and_exit import is_exiting
 from batched._drivers.generators import run_steps
-from batched._drivers.runners import new_runner
+from batched._drivers.runners import Runners
+from batched._drivers.shared_workers import SharedWorkers
 from batched._drivers.step_lock import StepLock, new_step_lock
 from batched._drivers.stream_wakeups import tell
 from batched._drivers.wakeups import settle, wake
-from batched._drivers.worker_pool import SharedWorkers, WorkerPool, WorkerTimes
 from batched._drivers.workers import Workers
 from batched._logs import log_error
+
+if TYPE_CHECKING:
+    from batched._drivers.thread import ThreadDriver
 
 
 class ThreadDispatcher(Dispatcher):
     """Asks the batcher for batches, and runs them, in the threads of `workers`."""
 
-    def __init__(
-        self,
-        driver: Driver,
-        when_ended: Callable[[], object],
-        *,
-        awaits: bool,
-        pool: WorkerPool | None = None,
-        times: WorkerTimes | None = None,
-    ) -> None:
-        """Run batches in threads of their own, or in those of `pool`, of which `times` are known."""
+    def __init__(self, driver: ThreadDriver) -> None:
         super().__init__(driver)
         self.batcher.wake_after = 0  # there is no worker
-        self.driver: Driver = driver
-        self._pool = pool
-        self._awaits = awaits  # whether a function may be `async def`: it would run on a loop of its thread
+        self.driver: ThreadDriver = driver
         self.workers: Workers | SharedWorkers
         self.blocked: dict[Call, _thread.LockType] = {}
         """For each `submit` that waits for room, the lock that is released when there is some."""
-        self.runners: dict[int, asyncio.Runner] = {}
-        """The event loop of each worker, for `async def` batch functions."""
-        if pool is None:
-            self.workers = Workers(self, driver.options.max_concurrent_batches, when_ended)
+        if driver.worker_times is None:
+            self.workers = Workers(self, driver.options.max_concurrent_batches)
+            self.runners: Runners = Runners()
         else:
-            self.workers = SharedWorkers(pool, self, when_ended, times, driver.options.weight)
-            self.runners = pool.runners
+            self.workers = SharedWorkers(self, driver.worker_times)
+            self.runners = driver.worker_times.pool.runners
 
     # -- for the workers ----------------------------------------------------------------------------------
 
@@ -115,8 +103,8 @@ class ThreadDispatcher(Dispatcher):
 
         At exit, no consumer is left.
         """
-        if self._pool is not None and self.driver.options.continuous:
-            lets_join = self.batcher.has_calls and not self._pool.others_wait(self.workers)
+        if self.driver.pool is not None and self.driver.options.continuous:
+            lets_join = self.batcher.has_calls and not self.driver.pool.agenda.others_wait(self.workers)
         change = super().step(batch, pieces, lets_join=lets_join)
         if isinstance(self.workers, SharedWorkers):
             self.workers.stepped(batch)
@@ -126,7 +114,7 @@ class ThreadDispatcher(Dispatcher):
 
     def _await(self, awaitable: Any) -> Any:
         """Run what an `async def` batch function returned, on a loop of this thread's own."""
-        if not self._awaits:
+        if not self.driver.awaits:
             IN_THREAD[_thread.get_ident()].returned = None
             if hasattr(awaitable, "close"):
                 awaitable.close()  # a coroutine would warn that it was never awaited
@@ -135,10 +123,7 @@ class ThreadDispatcher(Dispatcher):
                 f"the event loop; write `async def f(items): return await ...`"
             )
         me = _thread.get_ident()
-        runner = self.runners.get(me)
-        if runner is None:
-            runner = self.runners[me] = new_runner()
-
+        runner = self.runners.here()
         errors: list[Exception] = []
 
         async def outputs() -> Any:
@@ -156,7 +141,7 @@ class ThreadDispatcher(Dispatcher):
         except BaseException as error:
             if not isinstance(error, Exception):  # it has broken the loop in the middle
                 runner.close()
-                del self.runners[me]
+                self.runners.pop(me, None)
             raise
         if errors:
             raise errors.pop()
@@ -165,11 +150,9 @@ class ThreadDispatcher(Dispatcher):
     def give_up(self, batch: Batch | None, error: BaseException) -> None:
         """Answer `batch`, or all calls if there is none, with `error`, a fault of this library."""
         self.lock.free()
-        lost = [] if batch is None else [batch]
         with self as batcher:
             is_all = batch is None or batch not in batcher.running  # the fault came as it looked for more
-            if len(self.workers.members) == 1:  # else some of the batches are the others'
-                lost += [each for each in batcher.running if each is not batch]
+            lost = self._lost(batch)
             for each in lost:
                 give_up_batch(batcher, each, error)
             if is_all:
@@ -178,6 +161,13 @@ class ThreadDispatcher(Dispatcher):
             self._count_anew()
         for each in lost:
             each.clear()
+
+    def _lost(self, batch: Batch | None) -> list[Batch]:
+        """Return `batch`, if there is one, and others that no thread goes on with. Needs the lock."""
+        lost = [] if batch is None else [batch]
+        if len(self.workers.members) == 1:  # else some of the batches are the others'
+            lost += [each for each in self.batcher.running if each is not batch]
+        return lost
 
     def turn_away(self, error: BaseException | None, left: Literal["cancelled"] | None = None) -> None:
         """Answer all calls that wait with `error`, or as after the end: no worker will run them."""
@@ -224,15 +214,7 @@ class ThreadDispatcher(Dispatcher):
 
     def end_thread(self) -> None:
         """Release what belongs to this thread, which ends."""
-        me = _thread.get_ident()
-        for known in (IN_THREAD, OF_THREAD):
-            known.pop(me, None)
-        runner = self.runners.pop(me, None)
-        if runner is not None:
-            try:
-                runner.close()
-            except BaseException:  # noqa: BLE001  of a task that the function has left behind
-                log_error("%s: could not close a worker's event loop", self.name)
+        self.runners.close_here(self.name)
 
     def renew_locks(self) -> None:
         """Make all locks anew: there is no worker, and a library has put locks of its own in Python's place.

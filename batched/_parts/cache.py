@@ -43,6 +43,7 @@ class CachingCollator(LayeredCollator):
     """Another collator, with a cache in front of it."""
 
     joins_any = False
+    """Whether a call waits for an equal item of a list, however much of that waits."""
 
     def __init__(  # noqa: PLR0913
         self,
@@ -92,11 +93,11 @@ class CachingCollator(LayeredCollator):
 
     def keys(self, call: Call) -> list[Hashable]:
         """Return the key of each item of `call`."""
-        return of_each(self._key, self._collator, call, self._name)
+        return of_each(self._key, self.inner, call, self._name)
 
     def _own_inputs(self, call: Call) -> None:
         """Copy them: an equal call may wait for the same run when this caller has left and changes them."""
-        self._collator.own(call)
+        self.inner.own(call)
         call.inputs = _own(call.inputs)
 
     def know(self, cached: CachedCall, place: int, result: Any) -> None:
@@ -205,7 +206,7 @@ class CachingCollator(LayeredCollator):
         """Return a call for the items of `cached` at `places`, before the layers change it."""
         picked = uncached = cached.uncached
         if uncached.many:
-            picked = like(Call(), uncached, self._collator.pick(uncached.inputs, places), len(places))
+            picked = like(Call(), uncached, self.inner.pick(uncached.inputs, places), len(places))
         ask_as(picked, cached)
         return picked
 

@@ -23,9 +23,7 @@ from batched._parts.divided import divide
 from batched._policy.lengths import extent
 from batched.errors import BatchError
 
-_MOST = (
-    1 << 53
-)  # the longest item: lengths of a batch, and their squares, add up to no more than a float holds
+_MOST = 1 << 53  # the longest item: lengths of a batch, and their squares, add up to what a float holds
 
 
 GIVEN_TENANT: ContextVar[tuple[Hashable] | None] = ContextVar("GIVEN_TENANT", default=None)
@@ -202,7 +200,7 @@ class LayeredCollator:
     """Another collator, with layers in front of it."""
 
     def __init__(self, collator: Divisible, layers: list[Layer]) -> None:
-        self.inner = self._collator = collator
+        self.inner: Divisible = collator
         self.layers = layers
         self.chunk_size = collator.chunk_size
         self.can_repeat = collator.can_repeat
@@ -212,20 +210,20 @@ class LayeredCollator:
 
     def read(self, function: Wrapper, args: tuple[Any, ...], named: dict[str, Any], now: float) -> Call:
         """Return the call that the arguments mean."""
-        return self._layered(self._collator.read(function, args, named, now))
+        return self._layered(self.inner.read(function, args, named, now))
 
     def one(self, function: Wrapper, args: tuple[Any, ...], named: dict[str, Any], now: float) -> Call:
         """Return the call for one item."""
-        return self._layered(self._collator.one(function, args, named, now))
+        return self._layered(self.inner.one(function, args, named, now))
 
     def chunk(self, function: Wrapper, items: list[Any], now: float) -> Call:
         """Return a call of some elements of a `map`."""
-        return self._layered(self._collator.chunk(function, items, now))
+        return self._layered(self.inner.chunk(function, items, now))
 
     def own(self, call: Call) -> None:
         """Copy the inputs that the caller could still change."""
         for part in call.parts or (call,):
-            self._collator.own(part)
+            self.inner.own(part)
 
     def take_given_tenants(self) -> None:
         """Have calls of `GIVEN_TENANT`, where there is one, and ask `fair_by` for the others."""
@@ -235,7 +233,7 @@ class LayeredCollator:
         """Return the batch function's argument."""
         for layer in self.layers:
             layer.note(batch)
-        return self._collator.collate(batch)
+        return self.inner.collate(batch)
 
     def _layered(self, call: Call) -> Call:
         return self._applied(call, self._values(call))

@@ -24,37 +24,29 @@ _IN_WORDS = {"prepare": "preparing", "function": "running", "finish": "finishing
 class Steps:
     """One batch on its way: each step is to be taken once, in this order."""
 
-    __slots__ = ("_args", "_finish", "_function", "_named", "_prepare")
+    __slots__ = ("_args", "_function", "_named", "finishes", "prepares")
 
     def __init__(
         self,
-        prepare: Callable[..., Any] | None,
+        prepares: Callable[..., Any] | None,
         function: Callable[..., Any],
-        finish: Callable[..., Any] | None,
+        finishes: Callable[..., Any] | None,
         args: tuple[Any, ...],
         named: dict[str, Any],
     ) -> None:
-        self._prepare: Any = prepare
+        self.prepares: Any = prepares
+        """The function of the first stage, None if there is none."""
         self._function = function
-        self._finish: Any = finish
+        self.finishes: Any = finishes
+        """The function of the last stage, None if there is none."""
         self._args = args
         self._named = named
-
-    @property
-    def prepares(self) -> Any:
-        """The function of the first stage, None if there is none."""
-        return self._prepare
-
-    @property
-    def finishes(self) -> Any:
-        """The function of the last stage, None if there is none."""
-        return self._finish
 
     def prepare(self) -> Any:
         """Return what `prepare` makes of the items; the function is to be given that (`prepared`)."""
         args, named = self._args, self._named
         self._args, self._named = (), {}
-        return self._prepare(*args, **named)
+        return self.prepares(*args, **named)
 
     def prepared(self, inputs: Any) -> None:
         """Have the function be given `inputs`."""
@@ -68,7 +60,7 @@ class Steps:
 
     def finish(self, outputs: Any) -> Any:
         """Return one result per item."""
-        return self._finish(outputs)
+        return self.finishes(outputs)
 
 
 class _Staged:

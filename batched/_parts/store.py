@@ -84,17 +84,14 @@ class Store:
         """Return the result that the cache has for `key`, or `UNKNOWN`."""
         if self.is_mapping:
             with Freed(self.lock), self.lock:
-                return self._looked_up(key)
+                try:
+                    return self._cache[key]
+                except KeyError:
+                    return UNKNOWN
         answer = self._cache.get(key)
         if hasattr(type(answer), "__await__"):
             answer = await self._waited_for(answer)
         return UNKNOWN if answer is None else answer
-
-    def _looked_up(self, key: Hashable) -> Any:
-        try:
-            return self._cache[key]
-        except KeyError:
-            return UNKNOWN
 
     async def set(self, key: Hashable, result: Any) -> None:
         """Store `result` under `key`."""

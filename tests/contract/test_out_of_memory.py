@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections import UserDict, deque
+from dataclasses import dataclass
 from typing import Any
 from weakref import ref
 
@@ -166,6 +168,36 @@ def test_a_batch_whose_results_cannot_be_copied_runs_again_in_halves(flavour: Fl
 
     fn = flavour.decorate(function, batch_size=8, timeout_ms=0)
     assert [row.tolist() for row in flavour.call(fn, [1.0, 2.0, 3.0, 4.0])] == [[1], [2], [3], [4]]
+    assert fn.stats.fits_memory == 2
+    assert fn.stats.total_failed == 0
+
+
+@dataclass
+class Answer:
+    """A result with a row in it."""
+
+    row: Any
+
+
+HOLDERS: dict[str, Any] = {
+    "dict": lambda row: {"row": row},
+    "UserDict": lambda row: UserDict(row=row),
+    "deque": lambda row: deque([row]),
+    "dataclass": Answer,
+}
+"""What a row may be in."""
+
+
+@pytest.mark.parametrize("holder", HOLDERS)
+def test_so_does_one_with_rows_in_containers(flavour: Flavour, holder: str) -> None:
+    """No caller gets a view, which would keep the rows of all others."""
+
+    def function(items: list[float]) -> list[Any]:
+        rows = np.array(items)[:, None]
+        return [HOLDERS[holder](row) for row in (rows.view(Huge) if len(items) > 2 else rows)]
+
+    fn = flavour.decorate(function, batch_size=8, timeout_ms=0)
+    assert len(flavour.call(fn, [1.0, 2.0, 3.0, 4.0])) == 4
     assert fn.stats.fits_memory == 2
     assert fn.stats.total_failed == 0
 

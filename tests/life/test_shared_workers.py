@@ -159,10 +159,10 @@ def test_a_weight_goes_with_its_function() -> None:
 
     fn = batched.dynamically(embed, workers=workers.weighted(5), name="embed", timeout_ms=0)
     assert fn(1) == 1
-    assert workers.pool.turns.account("embed").weight == 5
+    assert workers.pool.agenda.turns.account("embed").weight == 5
     del fn
     gc.collect()
-    until(lambda: workers.pool.turns.account("embed").weight is None)
+    until(lambda: workers.pool.agenda.turns.account("embed").weight is None)
     workers.shutdown()
 
 

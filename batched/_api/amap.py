@@ -18,7 +18,7 @@ from collections.abc import (
 from typing import Any, Self
 
 from batched._api.binding import Driver, Shared
-from batched._api.map import ReadAhead, SizedAnswers, item_of, length_of
+from batched._api.map import ReadAhead, SizedAnswers, item_of, iterator_over, length_of
 from batched._api.map_types import AsyncAnswers
 from batched._core.call import Call, Row
 from batched._drivers.private_python import end_silently, running_loop_or_none
@@ -29,8 +29,9 @@ def amap_items(
     calls: TaskReadAhead, sources: tuple[Iterable[Any] | AsyncIterable[Any], ...], *, with_items: bool
 ) -> AsyncAnswers[Any]:
     """Return an iterator over the answers for the elements of the sources, each perhaps with its element."""
+    name = f"{calls.name}.amap"
     each = [
-        aiter(source) if isinstance(source, AsyncIterable) else _without_waiting(iter(source))
+        aiter(source) if isinstance(source, AsyncIterable) else _without_waiting(iterator_over(source, name))
         for source in sources
     ]
     source = each[0] if len(each) == 1 else _zipped(each)

@@ -142,7 +142,6 @@ def _twin(error: BaseException) -> BaseException:
     return made
 
 
-_BY_NAME = frozenset({"name", "path"})  # of `ImportError` and its like: no arguments, but attributes
 _errno: Any = vars(OSError)["errno"].__get__  # Python's own, whatever the class has in its place
 _strerror: Any = vars(OSError)["strerror"].__get__
 
@@ -177,20 +176,31 @@ def _made(cls: Any, args: tuple[Any, ...]) -> BaseException:
     return made
 
 
+_UNTOLD = frozenset({"obj", "message", "exceptions"})
+"""The object that lacks an attribute, which may be large; and arguments of groups, which are read-only."""
+
+
 def reduced(error: BaseException) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return what `remade` makes an error like this of: arguments, and attributes."""
     args = _given(error, _layout(type(error))[0])
     state = {name: value for name, value in vars(error).items() if name != "__notes__"}
     if not args and (own := BaseException.args.__get__(error)):  # type: ignore[attr-defined]
         state["args"] = own
+    fresh = error if has_native_state(error) else _made(type(error), args)
     members = {
         name: _member(member, error)
         for c in type(error).__mro__
         for name, member in vars(c).items()
         if isinstance(member, MemberDescriptorType)
-        and (c.__module__ != "builtins" or (name in _BY_NAME and getattr(type(error), name) is member))
+        and (c.__module__ != "builtins" or _was_set(name, member, error, fresh))
     }
     return args, {**{name: value for name, value in members.items() if value is not _UNSET}, **state}
+
+
+def _was_set(name: str, member: MemberDescriptorType, error: BaseException, fresh: BaseException) -> bool:
+    """Whether an attribute of a built-in class, such as a line or a reason, is not what the arguments say."""
+    is_told = name not in _UNTOLD and getattr(type(error), name) is member
+    return is_told and _member(member, error) is not _member(member, fresh)
 
 
 def has_native_state(error: BaseException) -> bool:

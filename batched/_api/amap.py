@@ -17,7 +17,7 @@ from collections.abc import (
 from typing import Any, Self
 
 from batched._api.binding import Driver, Shared
-from batched._api.map import ReadAhead, SizedAnswers, beside_items, length_of
+from batched._api.map import ReadAhead, SizedAnswers, beside_items, iterator_over, length_of
 from batched._api.map_types import AsyncAnswers
 from batched._core.call import Call, Row
 from batched._drivers.private_python import end_silently, running_loop_or_none
@@ -28,8 +28,9 @@ def amap_items(
     calls: TaskReadAhead, sources: tuple[Iterable[Any] | AsyncIterable[Any], ...]
 ) -> AsyncAnswers[Any]:
     """Return an iterator over the answers for the elements of the sources."""
+    name = f"{calls.name}.amap"
     each = [
-        aiter(source) if isinstance(source, AsyncIterable) else _without_waiting(iter(source))
+        aiter(source) if isinstance(source, AsyncIterable) else _without_waiting(iterator_over(source, name))
         for source in sources
     ]
     answers = calls.follow(each[0] if len(each) == 1 else _zipped(each))

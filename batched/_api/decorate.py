@@ -14,12 +14,13 @@ from difflib import get_close_matches
 from functools import lru_cache, partial
 from inspect import Parameter, Signature
 from textwrap import TextWrapper
-from types import FunctionType, MethodType, NoneType, UnionType
+from types import FunctionType, NoneType, UnionType
 from typing import Annotated, Any, Literal, NewType, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from batched._core.option_checks import ascending
 from batched._core.options import (
     DEFAULT_MAX_PIECES,
+    OF_OTHERS,
     POSITIONAL,
     ArrayOptions,
     CallOptions,
@@ -41,18 +42,6 @@ _ONE_ITEM = [bool, int, float, complex, str, bytes, bytearray, dict, set, frozen
 
 _OF_LISTS = {"__len__", "__getitem__", "__next__", "_is_protocol"}
 """What a class may have that stands for a list, or for what it is made of."""
-
-_OF_OTHERS = {
-    "batch_size_fn": "length",  # Ray Serve
-    "batch_timeout": "timeout_ms",  # LitServe
-    "deadline": "default_deadline_ms",
-    "max_latency_ms": "default_deadline_ms",  # BentoML
-    "max_queue_delay_microseconds": "timeout_ms",  # Triton
-    "max_wait_ms": "timeout_ms",
-    "postprocess": "finish",
-    "timeout": "deadline_ms",  # of a call; for the decorator, the nearest name is right
-}
-"""Options of other libraries, and words for them, that are not like the names here."""
 
 _ROWS = re.compile(r"^( +)\w+: Each one says in an editor what it means.*$", re.MULTILINE)
 """The line of a docstring that the rows of the table replace. Editors show the line."""
@@ -79,7 +68,7 @@ def decorate(
 
 def _check_function(func: Any) -> None:
     """Raise `TypeError` if `func` is nothing that runs batches."""
-    plain, _ = _code_of(func)
+    plain, call = _code_of(func)
     if hasattr(type(plain), "ways_to_call"):
         name = _named(plain)
         raise TypeError(f"{name} is already decorated: decorate its plain function, {name}.__wrapped__")
@@ -94,12 +83,20 @@ def _check_function(func: Any) -> None:
             f"as in dynamically(function, batch_size=64)"
         )
     # Of no callable in C: some have no signature, and two threads cannot read one at once in CPython 3.11.
-    if isinstance(plain, FunctionType):
-        code = plain.__code__
-        taken = code.co_argcount + code.co_kwonlyargcount
-        takes_more = code.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS)
-        if not takes_more and taken <= isinstance(func, classmethod | MethodType):
-            raise TypeError(f"{_named(plain)} takes no parameters: a batch function takes a list of items")
+    if isinstance(plain, FunctionType) or isinstance(call, FunctionType):
+        names = _parameters_of(func)
+        if not names or names in (["self"], ["cls"]):
+            beside = f" beside {names[0]}" if names else ""
+            raise TypeError(
+                f"{_named(plain)} takes no parameters{beside}: a batch function takes a list of items"
+            )
+
+
+def _parameters_of(func: Any) -> list[str]:
+    """Return the names of the parameters that `func` is called with."""
+    is_unbound = isinstance(func, classmethod | staticmethod)
+    own = inspect.signature(func.__func__ if is_unbound else func, follow_wrapped=False)
+    return [*own.parameters][isinstance(func, classmethod) :]
 
 
 def _named(func: Any) -> str:
@@ -192,7 +189,7 @@ def check_names(refusal: str, can: str, given: Iterable[str], known: Iterable[st
     names = [*known]
     for name in given:
         if name not in names:
-            near = (_OF_OTHERS.get(name), *get_close_matches(name, names, 1))
+            near = (OF_OTHERS.get(name), *get_close_matches(name, names, 1))
             meant = next((f" (did you mean {each!r}?)" for each in near if each in names), "")
             raise TypeError(f"{refusal} {name!r}{meant}{where_taken(name)}; it {can} {', '.join(names)}")
 

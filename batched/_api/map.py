@@ -7,9 +7,10 @@ queued ahead of the consumer, as calls of one or several elements.
 from __future__ import annotations
 
 import contextlib
+import reprlib
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import AsyncIterable, Callable, Generator, Iterable, Iterator
 from itertools import islice
 from operator import length_hint
 from typing import Any, ClassVar, Self
@@ -30,6 +31,7 @@ class ReadAhead(ABC):
         self.queued: deque[Any] | None = deque() if with_items else None
         """The elements of the calls, if each answer comes with its item."""
         self.ended = False
+        self.name: str = driver.name
         self._function = function
         self._collator = shared.collator
         self._options = shared.effective
@@ -116,7 +118,7 @@ class ReadAhead(ABC):
             else:
                 error = presentable(copied(answer, is_own=is_own))
                 with contextlib.suppress(Exception):  # a class may refuse attributes
-                    error.add_note(f"item {self._passed + at + 1} of a map of {self._driver.name}")
+                    error.add_note(f"item {self._passed + at + 1} of a map of {self.name}")
                 try:
                     raise_as_was(error)
                 finally:
@@ -189,6 +191,17 @@ def length_of(sources: tuple[object, ...]) -> int | None:
     return None if length < 0 else length
 
 
+def iterator_over(source: Any, name: str) -> Iterator[Any]:
+    """Return an iterator over `source`; `TypeError` that has the `name` of the map if there is none."""
+    try:
+        return iter(source)
+    except TypeError:
+        if hasattr(type(source), "__iter__"):  # it is of the source's own code
+            raise
+    remedy = "; an asynchronous one is for amap" if isinstance(source, AsyncIterable) else ""
+    raise TypeError(f"{name} takes a list of items, or another iterable, got {reprlib.repr(source)}{remedy}")
+
+
 def map_items(
     function: Any,
     shared: Shared[Any],
@@ -198,7 +211,8 @@ def map_items(
     with_items: bool,
 ) -> Answers[Any]:
     """Return an iterator over the answers for the elements of the sources, each perhaps with its element."""
-    source = iter(sources[0]) if len(sources) == 1 else map(Row, zip(*sources, strict=False))
+    each = [iterator_over(source, f"{driver.name}.map") for source in sources]
+    source = each[0] if len(each) == 1 else map(Row, zip(*each, strict=False))
     answers = _ThreadReadAhead(function, shared, driver, with_items=with_items).follow(source)
     length = length_of(sources)
     return answers if length is None else _Answers(answers, length)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import UserDict, UserList, UserString, deque
 from collections.abc import Iterable, Sequence
 from itertools import islice
+from types import SimpleNamespace
 from typing import Any
 
 from batched._core.call import Call
@@ -19,6 +20,7 @@ _STRINGS = frozenset({str})
 _NUMBERS = frozenset({int, float, bool})
 _ARRAYS = frozenset({"numpy", "torch"})  # the modules that their types are in
 _WITH_FIELDS = ("__dataclass_fields__", "__attrs_attrs__", "__pydantic_validator__", "__struct_fields__")
+_UNNAMED = "__pydantic_extra__"
 _DEEPEST = 7  # containers in each other, as in `{"messages": [{"content": [{"text": "a question"}]}]}`
 _SEQUENCE = 2  # so many of these levels is a list, which may have many parts
 _LOOKED_AT = 8  # parts: of more, the first one tells whether they are numbers
@@ -52,11 +54,11 @@ def length_of(item: Any, depth: int = _DEEPEST) -> int | None:  # noqa: PLR0911 
 
 
 def has_fields(kind: type) -> bool:
-    """Whether objects of this type are known by their fields: dataclasses and models of libraries."""
-    for name in _WITH_FIELDS:  # noqa: SIM110  `any` with a generator is five frames, for a number
+    """Whether objects of this type are known by their fields: dataclasses, models, simple namespaces."""
+    for name in _WITH_FIELDS:  # `any` with a generator is five frames, for a number
         if hasattr(kind, name):
             return True
-    return False
+    return issubclass(kind, SimpleNamespace)
 
 
 def length_in_list(call: Call, at: int) -> int | None:
@@ -97,16 +99,24 @@ def _together(parts: Iterable[Any], depth: int) -> int | None:
 
 
 def _fields(item: Any) -> list[Any]:
-    """Return the values of the fields of a dataclass or model; without properties, which are code."""
+    """Return the values of the fields of a dataclass or model; without properties, which are code.
+
+    Also what is in slots beside a dictionary: of a class with slots above one that has none, or what pydantic
+    has of fields that a model does not name.
+    """
     try:
-        return list(object.__getattribute__(item, "__dict__").values())
-    except AttributeError:  # it has slots
-        pass
-    found: list[Any] = []
-    for names in [vars(cls).get("__slots__", ()) for cls in type(item).__mro__]:
-        for name in [names] if isinstance(names, str) else names:
-            try:
-                found.append(object.__getattribute__(item, name))
-            except AttributeError:  # it is not set, or private
+        found = list(object.__getattribute__(item, "__dict__").values())
+    except AttributeError:  # it has slots only
+        found = []
+    for cls in type(item).__mro__:
+        names = vars(cls).get("__slots__", ())
+        for name in (names,) if isinstance(names, str) else names:
+            if name.startswith("__") and name != _UNNAMED:
                 continue
+            try:
+                value = object.__getattribute__(item, name)
+            except AttributeError:  # it is not set
+                continue
+            if value is not None:
+                found.append(value)
     return found

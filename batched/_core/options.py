@@ -469,10 +469,28 @@ def where_taken(name: str) -> str:
     return ", which batched.inference.dynamically takes" if is_of_arrays else ""
 
 
+OF_OTHERS = {
+    "batch_size_fn": "length",  # Ray Serve
+    "batch_timeout": "timeout_ms",  # LitServe
+    "deadline": "default_deadline_ms",
+    "max_latency_ms": "default_deadline_ms",  # BentoML
+    "max_queue_delay_microseconds": "timeout_ms",  # Triton
+    "max_wait_ms": "timeout_ms",
+    "postprocess": "finish",
+    "timeout": "deadline_ms",  # of a call; for the decorator, the nearest name is right
+}
+"""Options of other libraries, and words for them, that are not like the names here."""
+
+
 def told_of_options(named: Iterable[str], parameters: Container[str]) -> str:
     """Return what to add to the error of a call that was given an option; "" if all are `parameters`."""
-    given = [name for name in named if name not in parameters and where_taken(name)]
-    return f"; it has no parameter {given[0]!r}{where_taken(given[0])}" if given else ""
+    for name in named:
+        if name not in parameters:
+            if taken := where_taken(name):
+                return f"; it has no parameter {name!r}{taken}"
+            if (meant := OF_OTHERS.get(name)) in live_options(CallOptions):
+                return f"; it has no parameter {name!r} (did you mean {meant!r}?){where_taken(meant)}"
+    return ""
 
 
 def have_changed(options: Options, before: Options) -> bool:

@@ -15,7 +15,6 @@ from batched._core.call import DONE, Call, Slice
 from batched._core.change import NO_CHANGE, OVER, Change
 from batched._core.halves import cut_at
 from batched._core.hooks import Run
-from batched._core.options import Options
 from batched._policy.joining import Joining
 from batched._policy.window import StartReason
 from batched.errors import ResultTypeError, is_error, too_slow
@@ -34,8 +33,9 @@ class StreamBatcher(Batcher):
 
     streams: bool = True
 
-    def _begin(self, options: Options) -> None:
-        super()._begin(options)
+    def begin(self) -> None:
+        """Begin with an empty queue, and with nothing learned of joining."""
+        super().begin()
         self._joining = Joining()  # anew: Ctrl-C may have come as it learned
 
     # -- a step -------------------------------------------------------------------------------------------

@@ -12,7 +12,6 @@ from asyncio import get_running_loop
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from inspect import iscoroutinefunction
 from typing import Any
 
 from batched._clock import monotonic
@@ -22,7 +21,7 @@ from batched._drivers.current_batch import are_left
 from batched._drivers.loop_dispatcher import LoopDispatcher
 from batched._drivers.timers import call_later
 from batched._features.overlap import Overlap
-from batched._parts.stages import Steps, note_stage
+from batched._parts.stages import Steps, is_async_stage, note_stage
 
 
 class _Left(Exception):  # noqa: N818
@@ -226,7 +225,7 @@ class StagedLoopDispatcher(LoopDispatcher):
 
 async def _value(stage: Callable[..., Any], step: Callable[[], Any]) -> Any:
     """Return what a stage returns: on the loop, if it is `async def`, else from a thread."""
-    if iscoroutinefunction(stage) or iscoroutinefunction(getattr(stage, "__call__", None)):  # noqa: B004
+    if is_async_stage(stage):
         return await step()
     outcome: list[Any] = []
 

@@ -66,7 +66,7 @@ class StagesInTurn(ThreadDispatcher):
         try:
             steps = batch.run(self.collator)
             if steps.prepares is not None:
-                steps.prepared(self._value(steps.prepare()))
+                steps.prepared(self._value(steps.prepare(), "prepare", batch))
             passage.steps = steps
         except BaseException as error:  # noqa: BLE001  for the callers to handle, whatever it is
             note_stage(error, "prepare", batch)
@@ -94,7 +94,7 @@ class StagesInTurn(ThreadDispatcher):
         try:
             outputs, passage.outputs = passage.outputs, None
             if steps.finishes is not None:
-                outputs = self._value(steps.finish(outputs))
+                outputs = self._value(steps.finish(outputs), "finish", batch)
             passage.outputs = batch.split(outputs, self.collator)
         except BaseException as error:  # noqa: BLE001
             note_stage(error, "finish" if steps.finishes is not None else "function", batch)
@@ -117,13 +117,14 @@ class StagesInTurn(ThreadDispatcher):
         passage.clear()
         passage.batch.clear()
 
-    def _value(self, value: Any) -> Any:
+    def _value(self, value: Any, stage: str, batch: Batch) -> Any:
         """Return what a stage has returned; raise if that is to be awaited, which only an event loop can."""
         if hasattr(type(value), "__await__"):
+            batch.returned = None
             if hasattr(value, "close"):
                 value.close()
             raise TypeError(
-                f"prepare and finish of {self.name} run in threads, so they cannot be `async def`: use "
+                f"{stage} of {self.name} runs in a thread, so it cannot be `async def`: use "
                 f"batched.aio.dynamically with a batch function that is `async def` too"
             )
         return value

@@ -200,10 +200,15 @@ def _is_ours(note: object) -> bool:
     )
 
 
+def is_async_stage(stage: Any) -> bool:
+    """Whether a stage, which may be an object that is called, is `async def`."""
+    return iscoroutinefunction(stage) or iscoroutinefunction(getattr(stage, "__call__", None))  # noqa: B004
+
+
 def refuse_async(options: Options, *, is_async: bool, name: str) -> None:
     """Raise `TypeError` for a stage that is `async def`, where the batch function runs in a thread."""
     for stage in ("prepare", "finish"):
-        if not is_async and iscoroutinefunction(getattr(options, stage)):
+        if not is_async and is_async_stage(getattr(options, stage)):
             raise TypeError(
                 f"{stage} is `async def`, but {name} runs in a thread: use batched.aio.dynamically with a "
                 f"batch function that is `async def` too, or make {stage} a plain function"

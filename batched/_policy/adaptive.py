@@ -31,6 +31,7 @@ _SOME = 3  # ... and fewer than that tell nothing
 _UNLIKE = 0.1  # of the size: a smaller change tells little
 _NEAR_FULL = 0.5  # of a full batch: where none was so large, what full ones take is not known, ...
 _USUAL = 0.9  # ... nor where only batches of one size tell, and that is smaller
+_NO_MORE = 44  # batches in a row that were not held back: a hundredth is left of the mean before them
 _NOT_FELT_S = 20e-6  # waking a worker takes as long, so a lower fixed cost is not worth a wait
 
 
@@ -266,6 +267,7 @@ class _Held:
     def __init__(self) -> None:
         self.mean_s = 0.0
         self.late_s = _LATE_S
+        self._not_held = 0  # batches in a row
         self._since: float | None = None
         self._due: float | None = None
 
@@ -288,8 +290,10 @@ class _Held:
     def let_go(self, now: float) -> None:
         """Learn that the batch starts."""
         if self._since is None:
-            self.mean_s *= 0.9
+            self._not_held += 1
+            self.mean_s = 0.0 if self._not_held >= _NO_MORE else 0.9 * self.mean_s
             return
+        self._not_held = 0
         self.mean_s += 0.1 * (now - self._since - self.mean_s)
         self._since = self._due = None
         # One very late wake-up is forgotten, even if no other wait runs out.

@@ -77,7 +77,7 @@ def _serve(given: argparse.Namespace) -> int:
     try:
         bind = str(parsed(given.bind))
     except ValueError as error:
-        return _say(error, _USAGE)
+        return say("serve", error)
     try:
         functions = _functions(given.functions)
     except UsageError as error:

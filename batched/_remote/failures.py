@@ -208,10 +208,12 @@ def _own_kind(codec: Codec, told: Told) -> BaseException | None:
             return remade(cls, (_load(codec, told["args"])[0], members), state)
     except Exception:  # noqa: BLE001  another class than in the server
         return None
+    rest = {name: value for name, value in state.items() if name != "args"}
     ways: list[Callable[[], BaseException]] = [
         lambda: _with_args(_load(codec, told["whole"]), tuple(_load(codec, told["args"]))),
         lambda: remade(cls, tuple(_load(codec, told["args"])), state),
-        lambda: remade(cls, (told["message"],), state),
+        # Its arguments may be errors that lose their own text on the way, such as those of urllib3.
+        lambda: remade(cls, (told["message"],), rest),
     ]
     for way in ways:
         with contextlib.suppress(

@@ -93,6 +93,15 @@ class Submodel(Model):
     pass
 
 
+def len_of(items: list[Any]) -> list[int]:
+    return [len(items)]
+
+
+class Idle:
+    def __call__(self) -> list[int]:
+        return []
+
+
 @pytest.mark.parametrize("decorate", DECORATE)
 @pytest.mark.parametrize(
     ("wrong", "message"),
@@ -104,6 +113,9 @@ class Submodel(Model):
         (nothing, "nothing takes no parameters"),
         (classmethod(lambda cls: []), "<lambda> takes no parameters"),
         (staticmethod(nothing), "nothing takes no parameters"),
+        (partial(len_of, []), "len_of takes no parameters"),
+        (Idle(), "Idle takes no parameters"),
+        (Idle.__call__, "Idle.__call__ takes no parameters beside self"),
         (embed, "embed is already decorated: decorate its plain function, embed.__wrapped__"),
         (Model().embed, "Model.embed is already decorated"),
         (Model.embed, "Model.embed is already decorated"),
@@ -221,10 +233,14 @@ def test_other_annotations_do_not_warn(annotation: Any) -> None:
 @pytest.mark.parametrize(
     ("option", "where"),
     [
-        ({"deadline_ms": 200}, r"which is an option of calls: fn.options\(deadline_ms=...\)"),
-        ({"batch_size": 8}, "which the decorator takes and fn.configure changes"),
-        ({"cache": {}}, "which only the decorator takes"),
-        ({"pad_token": 0}, "which batched.inference.dynamically takes"),
+        ({"deadline_ms": 200}, r", which is an option of calls: fn.options\(deadline_ms=...\)"),
+        (
+            {"timeout": 3},
+            r" \(did you mean 'deadline_ms'\?\), which is an option of calls: fn.options\(deadline_ms=...\)",
+        ),
+        ({"batch_size": 8}, ", which the decorator takes and fn.configure changes"),
+        ({"cache": {}}, ", which only the decorator takes"),
+        ({"pad_token": 0}, ", which batched.inference.dynamically takes"),
     ],
 )
 def test_an_option_that_is_given_to_a_call_is_told_where_it_is_given(
@@ -235,7 +251,7 @@ def test_an_option_that_is_given_to_a_call_is_told_where_it_is_given(
     def pair(xs: list[int], ys: list[int]) -> list[int]:
         return [x + y for x, y in zip(xs, ys, strict=True)]
 
-    message = f"it has no parameter '{next(iter(option))}', {where}"
+    message = f"it has no parameter '{next(iter(option))}'{where}"
     for call in (
         partial(embed, "a"),
         partial(Model().embed, "a"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import weakref
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
@@ -30,6 +30,33 @@ def test_an_element_that_is_late_fails_at_its_place(flavour: Flavour) -> None:
     assert (answers, type(error)) == ([], TimeoutError)
     gate.open()
     assert running.result(PATIENCE_S) == 0
+
+
+@pytest.mark.parametrize("wrong", [7, None, len])
+def test_a_source_that_is_no_iterable_is_named_with_the_map(flavour: Flavour, wrong: Any) -> None:
+    fn = flavour.decorate(lambda items: items, name="embed")
+    for sources in ((wrong,), ([1], wrong)):
+        with pytest.raises(TypeError, match=r"^embed.a?map takes a list of items, or another iterable, got "):
+            flavour.map(fn, *sources)
+
+
+def test_an_error_of_a_source_as_it_begins_stays_its_own(flavour: Flavour) -> None:
+    class Failing:
+        def __iter__(self) -> Any:
+            raise TypeError("its own")
+
+    fn = flavour.decorate(lambda items: items)
+    with pytest.raises(TypeError, match=r"^its own$"):
+        flavour.map(fn, Failing())
+
+
+def test_an_asynchronous_source_of_a_map_is_told_of_amap() -> None:
+    async def source() -> AsyncIterator[int]:
+        yield 1
+
+    fn: Any = batched.dynamically(lambda items: items)
+    with pytest.raises(TypeError, match="an asynchronous one is for amap"):
+        fn.map(source())
 
 
 def test_errors_of_the_source_are_raised_even_if_errors_are_returned(flavour: Flavour) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import UserDict, UserList, UserString, deque
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any, NamedTuple, NoReturn
 from unittest.mock import Mock
 
 import numpy as np
 import pytest
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict
 
 from batched._collate.item_length import length_in_columns, length_in_list, length_of
 from batched._core.call import Call
@@ -58,9 +59,19 @@ class MoreSlots(Slots):
     title: str
 
 
+@dataclass(frozen=True)
+class BelowSlots(Slots):
+    title: str
+
+
 class Request(BaseModel):
     query: str
     passages: list[str]
+
+
+class Open(BaseModel):
+    model_config = ConfigDict(extra="allow")
+    query: str
 
 
 ITEMS: list[tuple[Any, int | None]] = [
@@ -102,7 +113,10 @@ ITEMS: list[tuple[Any, int | None]] = [
     (Slots("ab", "cde"), 5),
     (MoreSlots("ab", "cde", "f"), 6),
     ({"messages": [{"role": "user", "content": [{"type": "text", "text": "x" * 20}]}]}, 28),
+    (BelowSlots("ab", "cde", "f"), 6),
     (Request(query="ab", passages=["c", "de"]), 5),
+    (Open(query="ab", passage="cde"), 5),
+    (SimpleNamespace(query="ab", passage="cde"), 5),
     (Mock(), None),
     ([[[["ab", "cd", "ef"]]]], 3),
     ({}, None),

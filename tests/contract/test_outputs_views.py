@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from collections import OrderedDict, UserDict, UserList, deque
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any, ClassVar, NamedTuple
 from unittest.mock import Mock
 
@@ -89,7 +90,7 @@ class Scored(BaseModel):
 
 def only(row: Any) -> Any:
     """Return the array that a nested result has."""
-    if isinstance(row, Pair | Found | Scored):
+    if isinstance(row, Pair | Found | Scored | SimpleNamespace):
         return row.row
     if isinstance(row, UserDict | UserList):
         return only(row.data)
@@ -108,6 +109,7 @@ NESTS: dict[str, Any] = {
     "named tuple": lambda row: Pair(0.5, row),
     "dataclass": lambda row: Found(0.5, row),
     "pydantic": lambda row: Scored(score=0.5, row=row),
+    "namespace": lambda row: SimpleNamespace(score=0.5, row=row),
     "user dict": lambda row: UserDict(embedding=row),
     "user list": lambda row: UserList([0.5, row]),
     "deque": lambda row: deque([0.5, row], maxlen=2),

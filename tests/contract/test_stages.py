@@ -403,6 +403,43 @@ def test_an_async_stage_needs_an_async_function(flavour: Flavour) -> None:
     flavour.close(fn)
 
 
+@pytest.mark.parametrize("stage", ["prepare", "finish"])
+def test_a_stage_that_is_to_be_awaited_in_a_thread_fails_all_of_the_batch_at_once(
+    flavour: Flavour, stage: str
+) -> None:
+    """No item is to blame for it, so none is looked for."""
+    ran: list[int] = []
+
+    async def asynchronous(items: list[int]) -> list[int]:
+        return items
+
+    def unseen(items: list[int]) -> Any:
+        ran.append(len(items))
+        return asynchronous(items)
+
+    if flavour.name == "aio":
+        pytest.skip("stages of it may be awaited")
+    fn = flavour.decorate(identity, batch_size=4, timeout_ms=60_000, adaptive=False, **{stage: unseen})
+    futures = [flavour.start(fn, number) for number in range(4)]
+    for future in futures:
+        with pytest.raises(TypeError, match=f"^{stage} of .* runs in a thread, so it cannot be `async def`"):
+            future.result(PATIENCE_S)
+    assert ran == [4]
+    flavour.close(fn)
+
+
+@pytest.mark.parametrize("stage", ["prepare", "finish"])
+def test_an_object_with_an_async_call_is_an_async_stage(flavour: Flavour, stage: str) -> None:
+    class Asynchronous:
+        async def __call__(self, items: list[int]) -> list[int]:
+            return items
+
+    if flavour.name == "aio":
+        pytest.skip("stages of it may be awaited")
+    with pytest.raises(TypeError, match=f"{stage} is `async def`"):
+        flavour.decorate(identity, **{stage: Asynchronous()})
+
+
 def test_the_signature_has_the_parameters_of_prepare_and_the_answer_of_finish(flavour: Flavour) -> None:
     def tokenize(texts: list[str]) -> tuple[str, ...]:
         return tuple(texts)

@@ -313,6 +313,14 @@ WORKLOADS |= {
 
 
 @known
+def one_long_wait() -> Known:
+    """Long ago, and the last batches did not wait."""
+    workload = Workload(line(5000, 10), by_length())
+    arrive(workload, 0.5, calls=1500)
+    return Known(workload, Truth(5000, 10))
+
+
+@known
 def idle() -> Known:
     """A night without calls."""
     workload = Workload(line(10, 1), by_length())

@@ -55,6 +55,21 @@ class Reduced(Exception):
         return type(self), self.pair
 
 
+class Forgetful(Exception):
+    """One that loses its text on the way, as urllib3's do with their connection."""
+
+    def __reduce__(self) -> Any:
+        return type(self), ()
+
+
+class Hiding(OSError):
+    """One that has such an error for its argument, as those of requests do."""
+
+    def __init__(self, *args: Any, status: int) -> None:
+        super().__init__(*args)
+        self.status = status
+
+
 class Group(ExceptionGroup[Exception]):
     """A group of one's own."""
 
@@ -82,6 +97,13 @@ def with_attribute(error: Any, **attributes: Any) -> Any:
     return error
 
 
+def changed(error: Any, **attributes: Any) -> Any:
+    """Return `error` with other attributes than its arguments say."""
+    for name, value in attributes.items():
+        setattr(error, name, value)
+    return error
+
+
 @pytest.mark.parametrize(
     "error",
     [
@@ -98,6 +120,12 @@ def with_attribute(error: Any, **attributes: Any) -> Any:
         Own(7, detail="text"),
         Slotted(3),
         Reduced(1, 2),
+        changed(OSError(2, "No such file", "a name"), strerror="No such file in the archive"),
+        changed(UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid"), reason="invalid in row 7"),
+        changed(SyntaxError("no operand"), lineno=3, filename="a name", text="1 +"),
+        changed(ImportError("no module", name="torch"), msg="no module on this machine"),
+        changed(StopIteration(5), value=6),
+        changed(SystemExit(5), code=6),
         with_attribute(Plain("one"), more={"a": [1]}),
         batched.BatchError("wrong"),
         with_attribute(batched.QueueFullError("full"), retry_after_s=1.5),
@@ -121,6 +149,10 @@ def test_type_message_arguments_and_attributes_cross(error: Any) -> None:
         "pair",
         "errno",
         "strerror",
+        "reason",
+        "lineno",
+        "text",
+        "msg",
         "filename",
         "filename2",
         "value",
@@ -130,6 +162,18 @@ def test_type_message_arguments_and_attributes_cross(error: Any) -> None:
         "path",
     ):
         assert getattr(found, name, "none") == getattr(error, name, "none")
+
+
+def test_an_error_of_which_the_arguments_lose_their_text_keeps_its_own() -> None:
+    error = Hiding(Forgetful("no route"), status=7)
+    found: Any = there_and_back(error)
+    assert (type(found), str(found), found.status) == (Hiding, "no route", 7)
+
+
+def test_the_object_that_lacks_an_attribute_does_not_cross() -> None:
+    """It may be a model."""
+    found: Any = there_and_back(AttributeError("no attribute", name="cuda", obj=bytearray(1_000_000)))
+    assert (found.name, found.obj) == ("cuda", None)
 
 
 def test_notes_causes_and_contexts_cross() -> None:

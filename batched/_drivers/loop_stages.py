@@ -68,9 +68,9 @@ class StagedLoopDispatcher(LoopDispatcher):
 
     is_plain = False
 
-    def __init__(self, *args: Any) -> None:
+    def __init__(self, *args: Any, **named: Any) -> None:
         self._past: set[int] = set()  # the tasks of which the batch is in the function, or beyond
-        super().__init__(*args)
+        super().__init__(*args, **named)
         self._overlap = self.batcher.feature(Overlap)
         self._spent: dict[Batch, list[float]] = {}
         self._function = _Place()

@@ -8,7 +8,6 @@ import sys
 import weakref
 from asyncio import get_running_loop
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 from batched._clock import monotonic
@@ -17,11 +16,10 @@ from batched._core.batcher import Batcher
 from batched._core.call import Call
 from batched._core.mending import give_up_all, give_up_batch
 from batched._core.options import Options
-from batched._drivers.batch_task import TURN, BatchTask
+from batched._drivers.batch_task import BatchTask
 from batched._drivers.current_batch import outer_batches
 from batched._drivers.dispatcher import Dispatcher
 from batched._drivers.driver import Driver
-from batched._drivers.generators import walk_steps
 from batched._drivers.stream_wakeups import apart, ring
 from batched._drivers.timers import Timer, call_later
 from batched._drivers.wakeups import ask, resolve_on_loop
@@ -33,7 +31,6 @@ class LoopDispatcher(Dispatcher):
 
     raises_interrupts = True
     is_plain: bool = True
-    """Whether a batch is one call of the function: it does not stream, and passes no stages."""
 
     def __init__(  # noqa: PLR0913
         self,
@@ -53,7 +50,6 @@ class LoopDispatcher(Dispatcher):
         self.is_plain = self.is_plain and not self.streams
         self.batcher.wake_after = 1
         self.batches: set[Batch] = set()
-        """The batches that tasks run."""
         self.loop: weakref.ref[asyncio.AbstractEventLoop] = loop
         self._most = driver.options.max_concurrent_batches
         self._task_name = f"batched: {driver.name}"
@@ -181,10 +177,9 @@ class LoopDispatcher(Dispatcher):
         self._wait(found, loop)
         return None
 
-    async def run_in_steps(self, batch: Batch, task: object) -> list[Any]:  # noqa: ARG002  for stages
-        """Run `batch`, which streams; return no parts, as its callers have their pieces."""
-        await walk_steps(batch.run(self.collator), partial(self.step, batch), self.name, TURN)
-        return []
+    async def pass_stages(self, batch: Batch, task: object) -> list[Any]:
+        """Raise: a batch passes no stages."""
+        raise NotImplementedError
 
     def end(  # noqa: PLR0913
         self,

@@ -6,15 +6,60 @@ import asyncio
 from asyncio import Task
 from collections.abc import Callable, Generator
 from contextvars import Context
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import Any, Protocol
 from weakref import ref
 
 from batched._core.batch import Batch
+from batched._core.change import Change
 from batched._drivers.current_batch import RUNNING
+from batched._drivers.generators import walk_steps
 from batched._drivers.private_python import end_silently
 
-if TYPE_CHECKING:
-    from batched._drivers.loop_dispatcher import LoopDispatcher
+
+class Batches(Protocol):
+    """Where a task gets its batches, and reports them."""
+
+    batches: set[Batch]
+    """The batches that tasks run."""
+    collator: Any
+    name: str
+    streams: bool
+    is_plain: bool
+    """Whether a batch is one call of the function: it does not stream, and passes no stages."""
+
+    async def pass_stages(self, batch: Batch, task: object) -> list[Any]:
+        """Have `batch` pass its stages; return its parts."""
+        ...
+
+    def next(self, loop: asyncio.AbstractEventLoop, task: object) -> Batch | None:
+        """Remove and return the next batch; None if the task is to end."""
+        ...
+
+    def step(self, batch: Batch, pieces: Any) -> Change[Any] | None:
+        """Hand the callers of `batch`, which streams, their next pieces; return what to tell the function."""
+        ...
+
+    def end(  # noqa: PLR0913
+        self,
+        batch: Batch | None,
+        parts: list[Any],
+        error: BaseException | None,
+        loop: asyncio.AbstractEventLoop,
+        task: object,
+        *,
+        can_go_on: bool,
+        takes_next: bool,
+    ) -> Batch | bool:
+        """Report `batch`, which has ended; return whether its `task`, which `can_go_on`, is to go on.
+
+        If it `takes_next`, the next batch instead, where that is to run in the same turn of the loop.
+        """
+        ...
+
+    def lost(self, batch: Batch | None, error: BaseException, task: object) -> None:
+        """Note that `task`, perhaps with a `batch`, ends by `error`, a Ctrl-C outside of its function."""
+        ...
 
 
 class _Turn(tuple[None]):
@@ -24,8 +69,7 @@ class _Turn(tuple[None]):
     __await__: Callable[..., Generator[None]] = tuple.__iter__  # type: ignore[assignment]
 
 
-TURN = _Turn([None])
-"""Leaves the loop a turn when it is awaited."""
+_TURN = _Turn([None])
 
 
 class BatchTask:
@@ -33,7 +77,7 @@ class BatchTask:
 
     __slots__ = ("_context", "_owes_turn", "_task")
 
-    def start(self, dispatcher: LoopDispatcher, loop: asyncio.AbstractEventLoop, name: str) -> None:
+    def start(self, dispatcher: Batches, loop: asyncio.AbstractEventLoop, name: str) -> None:
         """Start the task; it chooses its first batch in the next turn of the loop."""
         self._owes_turn = True  # whether the loop is to have a turn before this chooses a batch
         self._context = Context()  # empty: nothing of one caller's reaches the function or other callers
@@ -45,7 +89,7 @@ class BatchTask:
         end_silently(task)  # its loop may be closed
         self._task = ref(task)  # to ask asyncio for the running task takes three times as long
 
-    async def _work(self, dispatcher: LoopDispatcher, loop: asyncio.AbstractEventLoop) -> None:
+    async def _work(self, dispatcher: Batches, loop: asyncio.AbstractEventLoop) -> None:
         found: Batch | bool = True
         batch: Batch | None = None
         try:
@@ -59,7 +103,7 @@ class BatchTask:
                         self._owes_turn = True
                         loop.call_soon(self._had_turn, context=self._context)
                     else:
-                        await TURN  # calls of the same turn of the loop share the batch
+                        await _TURN  # calls of the same turn of the loop share the batch
                         self._owes_turn = False
                         batch = dispatcher.next(loop, self)
                         if batch is None:
@@ -69,7 +113,7 @@ class BatchTask:
                     if dispatcher.is_plain:
                         parts = batch.split(await batch.run(dispatcher.collator), dispatcher.collator)
                     else:
-                        parts = await dispatcher.run_in_steps(batch, self)
+                        parts = await self._other_parts(dispatcher, batch)
                 except BaseException as raised:  # noqa: BLE001  for the callers to handle, whatever it is
                     if isinstance(raised, GeneratorExit) and (
                         batch is None or RUNNING.get(None) is not batch
@@ -91,6 +135,14 @@ class BatchTask:
         except BaseException as interrupt:  # Ctrl-C in the lines above
             dispatcher.lost(batch, interrupt, self)
             raise
+
+    async def _other_parts(self, dispatcher: Batches, batch: Batch) -> list[Any]:
+        """Run a batch that streams, and return no parts; or one that passes stages."""
+        if not dispatcher.streams:
+            return await dispatcher.pass_stages(batch, self)
+        step = partial(dispatcher.step, batch)
+        await walk_steps(batch.run(dispatcher.collator), step, dispatcher.name, _TURN)
+        return []
 
     def _had_turn(self) -> None:
         self._owes_turn = False

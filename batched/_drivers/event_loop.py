@@ -275,7 +275,7 @@ class LoopDriver(Driver):
         if is_own and lessons != NOTHING and lessons.cohorts >= self._gone.cohorts:
             self._gone = lessons
 
-    def count_anew(self) -> None:
+    def _count_anew(self) -> None:
         """Put the counters right after a step of one loop was broken off. Needs the lock."""
         self.counters.balance(sum(dispatcher.batcher.unfinished for dispatcher in self.dispatchers()))
 
@@ -284,7 +284,14 @@ class LoopDriver(Driver):
         key = id(loop)
         gone: Callable[[object], None] = partial(_forget_loop, self.resting, key)
         kind = StagedLoopDispatcher if has_stages(self.options) else LoopDispatcher
-        dispatcher: LoopDispatcher = kind(self, weakref.ref(loop, gone), key)
+        dispatcher: LoopDispatcher = kind(
+            self,
+            weakref.ref(loop, gone),
+            key,
+            resting=self.resting,
+            keep=self.keep,
+            count_anew=self._count_anew,
+        )
         reference = weakref.ref(dispatcher, partial(_forget, self._dispatchers, key))
         with self.lock.later, self.lock:
             self._dispatchers[key] = reference

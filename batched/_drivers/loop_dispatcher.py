@@ -8,25 +8,22 @@ import sys
 import weakref
 from asyncio import get_running_loop
 from collections.abc import Callable
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from batched._clock import monotonic
 from batched._core.batch import Batch
+from batched._core.batcher import Batcher
 from batched._core.call import Call
 from batched._core.mending import give_up_all, give_up_batch
 from batched._core.options import Options
-from batched._drivers.batch_task import TURN, BatchTask
+from batched._drivers.batch_task import BatchTask
 from batched._drivers.current_batch import outer_batches
 from batched._drivers.dispatcher import Dispatcher
-from batched._drivers.generators import walk_steps
+from batched._drivers.driver import Driver
 from batched._drivers.stream_wakeups import apart, ring
 from batched._drivers.timers import Timer, call_later
 from batched._drivers.wakeups import ask, resolve_on_loop
 from batched._logs import log
-
-if TYPE_CHECKING:
-    from batched._drivers.event_loop import LoopDriver
 
 
 class LoopDispatcher(Dispatcher):
@@ -34,31 +31,41 @@ class LoopDispatcher(Dispatcher):
 
     raises_interrupts = True
     is_plain: bool = True
-    """Whether a batch is one call of the function: it does not stream, and passes no stages."""
 
-    def __init__(self, driver: LoopDriver, loop: weakref.ref[asyncio.AbstractEventLoop], key: int) -> None:
-        """Make one for `loop`, which is in `driver.resting`, by its `key`, while it rests."""
+    def __init__(  # noqa: PLR0913
+        self,
+        driver: Driver,
+        loop: weakref.ref[asyncio.AbstractEventLoop],
+        key: int,
+        *,
+        resting: dict[int, LoopDispatcher],
+        keep: Callable[[Batcher], object],
+        count_anew: Callable[[], object],
+    ) -> None:
+        """Make one for `loop`, which is in `resting`, by its `key`, while it rests.
+
+        It has its lessons kept as it is collected. `count_anew` counts what all loops have.
+        """
         super().__init__(driver)
         self.is_plain = self.is_plain and not self.streams
         self.batcher.wake_after = 1
         self.batches: set[Batch] = set()
-        """The batches that tasks run."""
         self.loop: weakref.ref[asyncio.AbstractEventLoop] = loop
         self._most = driver.options.max_concurrent_batches
         self._task_name = f"batched: {driver.name}"
-        self._resting = driver.resting  # of this process: after a fork the driver has another one
+        self._resting = resting
         self._key = key
+        self._count_all = count_anew
         # Tasks, by a number of each: unlike a count, these can be noted twice, as after Ctrl-C.
         self._busy: set[int] = set()
         self._is_to_replan = False  # whether the loop has been asked to, and has not begun
         self._timer: Timer | None = None
         self._when_resting: list[Callable[[], object]] = []
-        self._driver = driver
+        self._keep = keep
 
     def __del__(self, _is_exit: Callable[[], bool] = sys.is_finalizing) -> None:
-        """Have what was learned kept."""
-        if hasattr(self, "_driver") and not _is_exit():  # a Ctrl-C in `__init__`; modules that are half gone
-            self._driver.keep(self.batcher)
+        if hasattr(self, "_keep") and not _is_exit():  # a Ctrl-C in `__init__`; modules that are half gone
+            self._keep(self.batcher)
 
     # -- from any thread ----------------------------------------------------------------------------------
 
@@ -170,10 +177,9 @@ class LoopDispatcher(Dispatcher):
         self._wait(found, loop)
         return None
 
-    async def run_in_steps(self, batch: Batch, task: object) -> list[Any]:  # noqa: ARG002  for stages
-        """Run `batch`, which streams; return no parts, as its callers have their pieces."""
-        await walk_steps(batch.run(self.collator), partial(self.step, batch), self.name, TURN)
-        return []
+    async def pass_stages(self, batch: Batch, task: object) -> list[Any]:
+        """Raise: a batch passes no stages."""
+        raise NotImplementedError
 
     def end(  # noqa: PLR0913
         self,
@@ -266,7 +272,7 @@ class LoopDispatcher(Dispatcher):
         return True
 
     def _count_anew(self) -> None:
-        self._driver.count_anew()
+        self._count_all()
 
     def _give_up_lost(self, error: BaseException) -> None:
         """Answer with `error` the calls of batches that were taken, and that no task runs. Needs the lock."""

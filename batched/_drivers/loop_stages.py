@@ -68,9 +68,9 @@ class StagedLoopDispatcher(LoopDispatcher):
 
     is_plain = False
 
-    def __init__(self, *args: Any) -> None:
+    def __init__(self, *args: Any, **named: Any) -> None:
         self._past: set[int] = set()  # the tasks of which the batch is in the function, or beyond
-        super().__init__(*args)
+        super().__init__(*args, **named)
         self._overlap = self.batcher.feature(Overlap)
         self._spent: dict[Batch, list[float]] = {}
         self._function = _Place()
@@ -91,7 +91,7 @@ class StagedLoopDispatcher(LoopDispatcher):
 
     # -- the tasks ----------------------------------------------------------------------------------------
 
-    async def run_in_steps(self, batch: Batch, task: object) -> list[Any]:
+    async def pass_stages(self, batch: Batch, task: object) -> list[Any]:
         """Have `batch` pass its stages; return its parts."""
         loop = get_running_loop()
         spent: list[float] = []

@@ -43,7 +43,6 @@ class CachingCollator(LayeredCollator):
     """Another collator, with a cache in front of it."""
 
     joins_any = False
-    """Whether a call waits for an equal item of a list, however much of that waits."""
 
     def __init__(  # noqa: PLR0913
         self,

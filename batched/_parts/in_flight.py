@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from batched._core.call import Call, note_of_item
 from batched._core.keys import Key, KnownKeys
 from batched._parts.store import UNKNOWN
 from batched.errors import BatchError, is_error
-
-if TYPE_CHECKING:
-    from batched._parts.cache import CachingCollator
 
 _FAR = 64  # items, two batches of the default size: to run an item twice is worth no less
 _TIMES = 8
@@ -27,14 +24,48 @@ class Watch:
     result: Any = UNKNOWN
 
 
-Landed: TypeAlias = "tuple[CachingCollator, Hashable, Any, Watch | None]"
+class Answers(Protocol):
+    """A cache in front of the queue, as items in flight see it: it makes their calls, and their answers."""
+
+    @property
+    def items_are_keys(self) -> bool:
+        """Whether an item that is no key any more is another item, too."""
+        ...
+
+    @property
+    def joins_any(self) -> bool:
+        """Whether a call waits for an equal item of a list, however much of that waits."""
+        ...
+
+    def take_landed(self, cached: CachedCall) -> None:
+        """Take the results that have landed since the cache was asked."""
+        ...
+
+    def miss_call(self, cached: CachedCall, places: list[int]) -> Call:
+        """Return the call for the items of `cached` at `places`."""
+        ...
+
+    def land(self, key: Hashable, result: Any) -> Watch | None:
+        """Show `result`, which has landed, to the callers that are asking the cache for `key`."""
+        ...
+
+    def give(self, cached: CachedCall, place: int, result: Any) -> None:
+        """Give a call one of its results, and with the last one its answer."""
+        ...
+
+    def store(self, landed: list[tuple[Hashable, Any, Watch | None]]) -> KeyboardInterrupt | None:
+        """Store results that have landed, without a lock; return a Ctrl-C that came meanwhile."""
+        ...
+
+
+Landed: TypeAlias = tuple[Answers, Hashable, Any, Watch | None]
 """A result to be stored: the cache that it is for, the key, the result, and the callers that ask for it."""
 
 
 def store(landed: list[Landed]) -> KeyboardInterrupt | None:
     """Store results, each in its cache, without a lock; return a Ctrl-C that came meanwhile."""
     interrupt: KeyboardInterrupt | None = None
-    by_cache: dict[CachingCollator, list[tuple[Hashable, Any, Watch | None]]] = {}
+    by_cache: dict[Answers, list[tuple[Hashable, Any, Watch | None]]] = {}
     for cache, key, result, watch in landed:
         by_cache.setdefault(cache, []).append((key, result, watch))
     for cache, theirs in by_cache.items():
@@ -54,7 +85,7 @@ class CachedCall(Call):
     is_divided = True
 
     def __init__(
-        self, uncached: Call, collator: CachingCollator, keys: list[Hashable], values: list[list[Any]]
+        self, uncached: Call, collator: Answers, keys: list[Hashable], values: list[list[Any]]
     ) -> None:
         self.begin(uncached.function, None, uncached.size, uncached.many, uncached.arrived)
         self.uncached = uncached
@@ -146,7 +177,7 @@ class Item:
 
     __slots__ = ("cache", "key", "miss", "waiting")
 
-    def __init__(self, cache: CachingCollator, key: Hashable) -> None:
+    def __init__(self, cache: Answers, key: Hashable) -> None:
         self.cache = cache
         self.key = key
         self.miss: Miss | None = None
@@ -226,7 +257,7 @@ class InFlight:
     """The items in flight of one batcher. Used with its lock, so nothing here calls the user's cache."""
 
     def __init__(self) -> None:
-        self._items: dict[tuple[CachingCollator, Hashable], Item] = {}
+        self._items: dict[tuple[Answers, Hashable], Item] = {}
         self._known_keys: KnownKeys = KnownKeys()
         self.landing: list[Call] = []
         """Calls that are done, until the batcher has noted that."""

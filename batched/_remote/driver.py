@@ -9,7 +9,7 @@ from asyncio import get_running_loop
 from collections.abc import Callable, Mapping
 from concurrent.futures import CancelledError
 from time import sleep
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn, Protocol
 
 from batched._clock import monotonic
 from batched._core.call import Call, Slice
@@ -28,18 +28,37 @@ from batched._remote.frames import Flag, Kind
 from batched._remote.greeting import Described
 from batched._remote.link import Link, WireTimes, stands_still
 from batched._remote.requests import Asked, RemoteCollator, Request, request, tenant_from
+from batched._remote.values import Codec
 from batched.errors import ClosedError, DisconnectedError
 
-if TYPE_CHECKING:
-    from batched._remote.client import Connections
-
 _LOOK_S = 0.005  # how often the end of a function here looks whether calls are left
+
+
+class Links(Protocol):
+    """The connections of a client."""
+
+    address: Address
+    codec: Codec
+    fair_by: Callable[[], Any] | None
+    still_s: float
+
+    def send(self, call: Call, driver: RemoteDriver, wish: Request) -> object:
+        """Send `call` on the connection of its caller, which becomes its tenant."""
+        ...
+
+    def pending(self, driver: RemoteDriver) -> list[Call]:
+        """Return the calls of `driver` that have no answer yet."""
+        ...
+
+    def reads_here(self) -> bool:
+        """Whether this is the thread that reads the answers of threads."""
+        ...
 
 
 class RemoteDriver(Driver):
     """The way from the callers of one function to its server."""
 
-    def __init__(self, name: str, links: Connections) -> None:
+    def __init__(self, name: str, links: Links) -> None:
         # Until the server has said more, a map reads few elements ahead, and the function may stream.
         super().__init__(Options(batch_size=2, name=name), _no_queue, RemoteCollator(), name, streams=True)  # type: ignore[arg-type]
         self.wire: WireTimes = WireTimes()

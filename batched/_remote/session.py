@@ -8,10 +8,10 @@ import logging
 import os
 import secrets
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from batched._api.streams import open_async_stream
 from batched._core.call import Call
@@ -39,9 +39,6 @@ from batched._remote.requests import Wanted, wanted
 from batched._remote.served import Elements, Served, Why, drop_task
 from batched._remote.values import Codec, apart, is_plain, readable
 
-if TYPE_CHECKING:
-    from batched._remote.server import Server
-
 _MOST_US = (1 << 32) - 1
 _MOST_GREETING = 1 << 14
 GREETING_S = 30.0
@@ -51,6 +48,35 @@ _DIRECTLY = os.name == "posix"
 _CALLS = frozenset({Kind.CALL, Kind.LATE})
 
 
+class Host(Protocol):
+    """The server, for a session."""
+
+    served: Mapping[str, Served]
+    max_frame_bytes: int
+    ends: bool
+    """Whether clients that connect now would come too late."""
+
+    def refusal(self, peer: socket.socket) -> str | None:
+        """Return why the process at the other end must not call, None if it may."""
+        ...
+
+    def challenge(self, said: ClientGreeting, nonce: str, port: object) -> ServerGreeting | None:
+        """Return what a client must answer before it is welcome; None if any client is."""
+        ...
+
+    def welcome(self, said: ClientGreeting, nonce: str, port: object) -> tuple[ServerGreeting, Codec | None]:
+        """Return the answer to a greeting, and how values are read; no codec if the client is refused."""
+        ...
+
+    def answered(self, question: bytes, served: Served) -> Any:
+        """Return the answer to a question about a function."""
+        ...
+
+    def ended(self, session: Session) -> None:
+        """Note that a connection has ended."""
+        ...
+
+
 class Session(asyncio.BufferedProtocol):
     """One connection of a client.
 
@@ -58,8 +84,8 @@ class Session(asyncio.BufferedProtocol):
     also a `SystemExit`, which would end the server.
     """
 
-    def __init__(self, server: Server, loop: asyncio.AbstractEventLoop) -> None:
-        self._server = server
+    def __init__(self, host: Host, loop: asyncio.AbstractEventLoop) -> None:
+        self._host = host
         self._loop = loop
         self._reader = FrameReader(_MOST_GREETING)  # until it is known that the client may call
         self._has_greeted = False
@@ -103,10 +129,10 @@ class Session(asyncio.BufferedProtocol):
         self._number = with_socket.fileno()
         name = with_socket.getsockname()
         self._port = name[1] if isinstance(name, tuple) else ""
-        if self._server.ends:  # the client tries again, and finds the successor
+        if self._host.ends:  # the client tries again, and finds the successor
             self.close()
             return
-        refusal = self._server.refusal(with_socket)
+        refusal = self._host.refusal(with_socket)
         if refusal is not None:
             self._reply(ServerGreeting(refusal=refusal))
         else:
@@ -142,7 +168,7 @@ class Session(asyncio.BufferedProtocol):
         running, self._running = self._running, {}
         for drop, call in running.values():
             drop(call, "cancelled")
-        self._server.ended(self)
+        self._host.ended(self)
 
     def pause_writing(self) -> None:
         """Read no more calls of a client that does not read its answers."""
@@ -178,18 +204,18 @@ class Session(asyncio.BufferedProtocol):
         said = ClientGreeting.read(found)
         if self._challenge is None:
             self._challenge = secrets.token_hex(16)
-            asked = self._server.challenge(said, self._challenge, self._port)
+            asked = self._host.challenge(said, self._challenge, self._port)
             if asked is not None:
                 self._write(asked.frame())
                 return
-        answer, codec = self._server.welcome(said, self._challenge, self._port)
+        answer, codec = self._host.welcome(said, self._challenge, self._port)
         if codec is None:
             self._reply(answer)
             return
         self.client = said.client
-        self._functions = [*self._server.served.values()]
+        self._functions = [*self._host.served.values()]
         self._most_bytes = said.max_frame_bytes
-        self._reader.max_bytes = self._server.max_frame_bytes
+        self._reader.max_bytes = self._host.max_frame_bytes
         self._codec, self._has_greeted = codec, True
         if self._is_no_client is not None:
             self._is_no_client.cancel()
@@ -467,7 +493,7 @@ class Session(asyncio.BufferedProtocol):
     def _asked(self, found: Frame) -> None:
         began = perf_counter()
         try:
-            answer = self._server.answered(bytes(found.payload), self._served(found))
+            answer = self._host.answered(bytes(found.payload), self._served(found))
         except Exception as error:  # noqa: BLE001
             self._fail(found.number, began, error)
         else:

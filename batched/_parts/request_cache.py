@@ -94,18 +94,17 @@ class RequestCache(CachingCollator):
             some.key = call.key
         return some
 
-    # Calls of this collator are all of one kind (`_layered`).
-
-    def watch(self, cached: RequestCall) -> None:  # type: ignore[override]
+    def watch(self, cached: CachedCall) -> None:
         """Watch the cache of the decorator: that of the request has been asked."""
-        if (behind := cached.behind) is not None:
-            behind.collator.watch(behind)
+        if isinstance(cached, RequestCall) and cached.behind is not None and self._behind is not None:
+            self._behind.watch(cached.behind)
 
-    async def look(self, cached: RequestCall) -> None:  # type: ignore[override]
+    async def look(self, cached: CachedCall) -> None:
         """Ask the cache of the decorator, and keep what it has for the request."""
-        if (behind := cached.behind) is None:
+        if not isinstance(cached, RequestCall) or cached.behind is None or self._behind is None:
             return
-        await behind.collator.look(behind)
+        behind = cached.behind
+        await self._behind.look(behind)
         # Another call of the request may have got some of them meanwhile: the request sees one value.
         await super().look(cached)
         self.take_landed(cached)
@@ -117,23 +116,25 @@ class RequestCache(CachingCollator):
                 known.append((cached.keys[place], result))
         await self._keep(known, Faults(self._name), Exception)
 
-    async def keep(self, cached: RequestCall) -> None:  # type: ignore[override]
+    async def keep(self, cached: CachedCall) -> None:
         """Store in the cache of the decorator what no other caller has begun to store."""
-        if (behind := cached.behind) is not None:
+        if isinstance(cached, RequestCall) and cached.behind is not None and self._behind is not None:
             for results in cached.to_keep:
-                behind.to_store += results
+                cached.behind.to_store += results
                 results.clear()
-            await behind.collator.keep(behind)
+            await self._behind.keep(cached.behind)
 
-    def miss_call(self, cached: RequestCall, places: list[int]) -> Call:  # type: ignore[override]
+    def miss_call(self, cached: CachedCall, places: list[int]) -> Call:
         """Return the call for the items of `cached` at `places`, as the cache of the decorator has it."""
-        if (behind := cached.behind) is None:
+        if not isinstance(cached, RequestCall) or cached.behind is None or self._behind is None:
             return super().miss_call(cached, places)
+        behind = cached.behind
         at = {place: its for its, place in enumerate(cached.places)}
         those = [at[place] for place in places]
         values = [[each[place] for place in places] for each in cached.values]
-        keys = [behind.keys[each] for each in those]
-        miss_call = CachedCall(self._picked(cached, places), behind.collator, keys, values)
+        miss_call = CachedCall(
+            self._picked(cached, places), self._behind, [behind.keys[each] for each in those], values
+        )
         ask_as(miss_call, cached)
         miss_call.watches = {
             new: behind.watches[old] for new, old in enumerate(those) if old in behind.watches

@@ -111,11 +111,11 @@ class Driver(ABC):
 
     def _wait_s(self, batcher: Batcher, items: int) -> float | None:
         """Return how long a call of `items` would wait in this batcher; None if that is not known."""
-        backlog = batcher.feature(Backlog)
+        waits = batcher.feature(Backlog)
         if not self.lock.is_mine():
             with self.lock.later, self.lock:
-                backlog.learn()
-        return backlog.wait_s(items, monotonic())
+                waits.learn()
+        return waits.wait_s(items, monotonic())
 
     @property
     def may_wait(self) -> bool:

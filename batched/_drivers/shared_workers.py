@@ -11,24 +11,62 @@ import _thread
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
 from itertools import count
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from batched._clock import monotonic
 from batched._core.batch import Batch
 from batched._core.shared_turns import Account, Seat, SharedTurns
 from batched._drivers.current_batch import DROP_DEPARTED
+from batched._drivers.runners import Runners
 from batched._drivers.step_lock import is_outdated
+from batched._drivers.workers import Work
 from batched._logs import log
 
-if TYPE_CHECKING:
-    from batched._drivers.thread_dispatcher import ThreadDispatcher
-    from batched._drivers.worker_pool import WorkerPool
-
 _WEIGHT = 1 / 8  # of one batch in what is learned of the wait for a worker
+
+
+class SharedWork(Work, Protocol):
+    """What shared workers do of one function."""
+
+    def drop_departed(self) -> None:
+        """Drop the calls that their callers have left."""
+        ...
+
+    def refuse(self, error: BaseException) -> None:
+        """Give `error` to all calls that wait, and to those that run again, as no worker will run them."""
+        ...
+
+    def tell(self) -> None:
+        """Wake the callers that have been refused."""
+        ...
+
+
+class Pool(Protocol):
+    """The workers, as one function sees them."""
+
+    agenda: Agenda
+    workers: Sequence[Any]
+    members: set[threading.Thread]
+    idents: set[int]
+    runners: Runners
+    free_since: float
+
+    @property
+    def idle(self) -> int:
+        """How many workers are idle."""
+        ...
+
+    def wake(self) -> None:
+        """Have a worker look again; start one if there is none."""
+        ...
+
+    def stepped(self, account: Account, batch: Batch) -> None:
+        """Count a step of `batch`, which is refilled."""
+        ...
 
 
 class Agenda:
@@ -120,8 +158,8 @@ class Agenda:
 class WorkerTimes:
     """When the workers of a pool are free, as one function has found."""
 
-    def __init__(self, pool: WorkerPool) -> None:
-        self.pool: WorkerPool = pool
+    def __init__(self, pool: Pool) -> None:
+        self.pool: Pool = pool
         self.lag_s: float = 0.0
         """How long a batch that could start has waited for a worker, on average of late."""
 
@@ -148,14 +186,14 @@ class SharedWorkers(Seat):
     """No worker is this function's alone, so none takes its next batch as it ends one."""
     members: frozenset[threading.Thread] = frozenset()
 
-    def __init__(self, dispatcher: ThreadDispatcher, times: WorkerTimes) -> None:
+    def __init__(self, dispatcher: SharedWork, times: WorkerTimes, when_ended: Callable[[], object]) -> None:
         pool = times.pool
         super().__init__(pool.agenda.turns.account(dispatcher.name, dispatcher.driver.options.weight))
         self._times = times
         self._pool = pool
         self._agenda = pool.agenda
         self.dispatcher = dispatcher
-        self._deadline_watch = dispatcher.driver.deadline_watch
+        self._when_ended = when_ended
         self.idents: set[int] = pool.idents
         self.until: float = 0.0
         self.ended: bool = False
@@ -326,6 +364,6 @@ class SharedWorkers(Seat):
             then, self._then = self._then, []
         # A worker may have noted it at the end of its last batch, with no reason to wake the one that looks.
         self._agenda.asking.pop(self, None)
-        self._deadline_watch.stop()
+        self._when_ended()
         for callback in then:
             callback()

@@ -14,7 +14,7 @@ from __future__ import annotations
 import _thread
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from batched._clock import monotonic
 from batched._core.batch import Batch
@@ -22,6 +22,7 @@ from batched._core.batcher import Batcher
 from batched._core.mending import give_up_batch
 from batched._drivers.circles import WORKERS, forget_worker
 from batched._drivers.current_batch import IN_THREAD, are_left
+from batched._drivers.driver import Driver
 from batched._drivers.fork_and_exit import start_thread
 from batched._drivers.private_python import HAS_DAEMONS
 from batched._drivers.stages_in_turn import Passage, StagesInTurn
@@ -29,9 +30,6 @@ from batched._drivers.workers import Workers
 from batched._features.overlap import Overlap
 from batched._logs import log_error
 from batched._policy.window import ANY_NUMBER
-
-if TYPE_CHECKING:
-    from batched._drivers.thread import ThreadDriver
 
 
 class _StageThread:
@@ -126,7 +124,7 @@ class StagedWorkers(Workers):
 
     def wake(self) -> None:
         """Have the thread look that takes the next batch."""
-        dispatcher: Any = self._dispatcher
+        dispatcher: Any = self._work
         if self._batcher.wake_after != 0 and dispatcher.wakes_ahead():
             return
         super().wake()
@@ -135,9 +133,9 @@ class StagedWorkers(Workers):
 class StagedThreadDispatcher(StagesInTurn):
     """Asks the batcher for batches, and has them pass their stages."""
 
-    def __init__(self, driver: ThreadDriver) -> None:
-        super().__init__(driver)
-        self.workers = StagedWorkers(self, 1)
+    def __init__(self, driver: Driver, when_ended: Callable[[], object], **named: Any) -> None:
+        super().__init__(driver, when_ended, **named)
+        self.workers = StagedWorkers(self, 1, when_ended)
         self._overlap = self.batcher.feature(Overlap)
         self._begin_stages()
 

@@ -65,8 +65,7 @@ class ThreadDriver(Driver):
         """The workers that this function shares with others, if it does."""
         self.worker_times: WorkerTimes | None = None if self.pool is None else WorkerTimes(self.pool)
         super().__init__(options, queue, collator, name, streams=streams)
-        self.awaits: bool = awaits
-        """Whether the function may be `async def`: it would run on a loop of its thread."""
+        self._awaits = awaits
         self.warn_on_loop: LoopWarning = LoopWarning(name)
         self._owner = weakref.ref(owner, self._retire)
         self._begin()
@@ -77,10 +76,12 @@ class ThreadDriver(Driver):
 
     def _begin(self) -> None:
         self.deadline_watch: DeadlineWatch = DeadlineWatch(self.name, partial(_drop_late, weakref.ref(self)))
-        kind = ThreadDispatcher
+        kind: type[ThreadDispatcher] = ThreadDispatcher
         if has_stages(self.options):
             kind = StagedThreadDispatcher if self.pool is None else StagesInTurn
-        self.dispatcher: ThreadDispatcher = kind(self)
+        self.dispatcher: ThreadDispatcher = kind(
+            self, self.deadline_watch.stop, awaits=self._awaits, times=self.worker_times
+        )
         self.batcher: Batcher = self.dispatcher.batcher
         self.workers: Workers | SharedWorkers = self.dispatcher.workers
         self.idents: set[int] = self.workers.idents

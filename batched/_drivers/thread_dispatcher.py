@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import _thread
 import contextlib
+from collections.abc import Callable
 from concurrent.futures import CancelledError
 from contextvars import copy_context
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from batched._clock import monotonic
 from batched._core.batch import Batch
@@ -17,36 +18,47 @@ from batched._core.mending import give_up_all, give_up_batch
 from batched._drivers.current_batch import DROP_DEPARTED, IN_THREAD, RUNNING
 from batched._drivers.current_worker import OF_THREAD, Worker
 from batched._drivers.dispatcher import Dispatcher
+from batched._drivers.driver import Driver
 from batched._drivers.fork_and_exit import is_exiting
 from batched._drivers.generators import run_steps
 from batched._drivers.runners import Runners
-from batched._drivers.shared_workers import SharedWorkers
+from batched._drivers.shared_workers import SharedWorkers, WorkerTimes
 from batched._drivers.step_lock import StepLock, new_step_lock
 from batched._drivers.stream_wakeups import tell
 from batched._drivers.wakeups import settle, wake
 from batched._drivers.workers import Workers
 from batched._logs import log_error
 
-if TYPE_CHECKING:
-    from batched._drivers.thread import ThreadDriver
-
 
 class ThreadDispatcher(Dispatcher):
     """Asks the batcher for batches, and runs them, in the threads of `workers`."""
 
-    def __init__(self, driver: ThreadDriver) -> None:
+    def __init__(
+        self,
+        driver: Driver,
+        when_ended: Callable[[], object],
+        *,
+        awaits: bool,
+        times: WorkerTimes | None = None,
+    ) -> None:
+        """Run batches in threads of their own, or in those of a pool, of which `times` are known.
+
+        `when_ended` is called when the last of them has ended.
+        """
         super().__init__(driver)
         self.batcher.wake_after = 0  # there is no worker
-        self.driver: ThreadDriver = driver
+        self.driver: Driver = driver
+        self._awaits = awaits  # whether a function may be `async def`: it would run on a loop of its thread
+        self._pool = None if times is None else times.pool
         self.workers: Workers | SharedWorkers
         self.blocked: dict[Call, _thread.LockType] = {}
         """For each `submit` that waits for room, the lock that is released when there is some."""
-        if driver.worker_times is None:
-            self.workers = Workers(self, driver.options.max_concurrent_batches)
+        if times is None:
+            self.workers = Workers(self, driver.options.max_concurrent_batches, when_ended)
             self.runners: Runners = Runners()
         else:
-            self.workers = SharedWorkers(self, driver.worker_times)
-            self.runners = driver.worker_times.pool.runners
+            self.workers = SharedWorkers(self, times, when_ended)
+            self.runners = times.pool.runners
 
     # -- for the workers ----------------------------------------------------------------------------------
 
@@ -103,8 +115,8 @@ class ThreadDispatcher(Dispatcher):
 
         At exit, no consumer is left.
         """
-        if self.driver.pool is not None and self.driver.options.continuous:
-            lets_join = self.batcher.has_calls and not self.driver.pool.agenda.others_wait(self.workers)
+        if self._pool is not None and self.driver.options.continuous:
+            lets_join = self.batcher.has_calls and not self._pool.agenda.others_wait(self.workers)
         change = super().step(batch, pieces, lets_join=lets_join)
         if isinstance(self.workers, SharedWorkers):
             self.workers.stepped(batch)
@@ -114,7 +126,7 @@ class ThreadDispatcher(Dispatcher):
 
     def _await(self, awaitable: Any) -> Any:
         """Run what an `async def` batch function returned, on a loop of this thread's own."""
-        if not self.driver.awaits:
+        if not self._awaits:
             IN_THREAD[_thread.get_ident()].returned = None
             if hasattr(awaitable, "close"):
                 awaitable.close()  # a coroutine would warn that it was never awaited

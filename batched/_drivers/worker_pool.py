@@ -17,7 +17,7 @@ from contextvars import copy_context
 from functools import partial
 from math import inf
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from batched._clock import monotonic
 from batched._core.batch import Batch
@@ -35,12 +35,17 @@ from batched._logs import log, log_error
 from batched._policy.chains import forget_variables
 from batched.errors import ClosedError
 
-if TYPE_CHECKING:
-    from batched._drivers.thread import ThreadDriver
-
 _AGAIN = 10.0  # times as long as a failed start took, a worker waits for its next try while others work
 _LEAST_PAUSE_S = 1.0
 _RESTARTS = "%s: restarting the worker %r after %s"
+
+
+class CanShutDown(Protocol):
+    """The driver of a function."""
+
+    def shutdown(self, *, wait: bool, cancel_futures: bool) -> None:
+        """Take no more calls, run or cancel those in the queue."""
+        ...
 
 
 class Served:
@@ -110,7 +115,7 @@ class WorkerPool:
         self.initializer = initializer
         self.workers: list[PoolWorker] = [PoolWorker(index, each) for index, each in enumerate(names)]
         self.agenda: Agenda = Agenda()
-        self._drivers: weakref.WeakValueDictionary[int, ThreadDriver] = weakref.WeakValueDictionary()
+        self._drivers: weakref.WeakValueDictionary[int, CanShutDown] = weakref.WeakValueDictionary()
         self.idents: set[int] = set()
         self.runners: Runners = Runners()
         self._handle: weakref.ref[Any] | None = None
@@ -155,7 +160,7 @@ class WorkerPool:
 
     # -- functions ----------------------------------------------------------------------------------------
 
-    def join(self, driver: ThreadDriver) -> None:
+    def join(self, driver: CanShutDown) -> None:
         """Have `driver` be shut down with these workers."""
         self._drivers[id(driver)] = driver
 

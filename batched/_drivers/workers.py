@@ -7,32 +7,72 @@ import contextlib
 import threading
 import traceback
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from batched._clock import monotonic
 from batched._core.batch import Batch
+from batched._core.batcher import Batcher
 from batched._drivers.circles import WORKERS, forget_worker
+from batched._drivers.driver import Driver
 from batched._drivers.fork_and_exit import start_thread
 from batched._drivers.private_python import HAS_DAEMONS, frames_of_threads
-from batched._drivers.step_lock import is_outdated
+from batched._drivers.step_lock import StepLock, is_outdated
 from batched._logs import log_error
 
-if TYPE_CHECKING:
-    from batched._drivers.thread_dispatcher import ThreadDispatcher
-
 _PAUSE_S = 0.0005
+
+
+class Work(Protocol):
+    """What workers do: they take batches in a step, `with work as batcher`, and run them."""
+
+    batcher: Batcher
+    lock: StepLock
+    name: str
+    driver: Driver
+
+    def __enter__(self) -> Batcher:
+        """Take the lock."""
+        ...
+
+    def __exit__(self, *_: object) -> None:
+        """Leave the lock, and do what follows from the step."""
+        ...
+
+    def begin_thread(self, index: int) -> None:
+        """Prepare this thread, the worker of this index, which begins, for batches."""
+        ...
+
+    def run(self, batch: Batch) -> Batch | float | None:
+        """Run `batch` and answer its calls; return what the next look would find, 0.0 if there was none."""
+        ...
+
+    def give_up(self, batch: Batch | None, error: BaseException) -> None:
+        """Answer `batch`, or all calls if there is none, with `error`, a fault of this library."""
+        ...
+
+    def turn_away(self, error: BaseException | None) -> None:
+        """Answer all calls that wait with `error`, or as after the end: no worker will run them."""
+        ...
+
+    def renew_locks(self) -> None:
+        """Make all locks anew, as a library has put locks of its own in Python's place."""
+        ...
+
+    def end_thread(self) -> None:
+        """Release what belongs to this thread, which ends."""
+        ...
 
 
 class Workers:
     """Up to `most` threads. Of those one at a time looks for the next batch, and leaves with it.
 
-    So a burst that fits into one batch is not divided among idle workers. Their lock is the dispatcher's.
+    So a burst that fits into one batch is not divided among idle workers. The lock is that of their work.
     """
 
-    def __init__(self, dispatcher: ThreadDispatcher, most: int) -> None:
-        self._dispatcher = dispatcher
-        self._batcher = dispatcher.batcher
-        self._deadline_watch = dispatcher.driver.deadline_watch
+    def __init__(self, work: Work, most: int, when_ended: Callable[[], object]) -> None:
+        self._work = work
+        self._batcher = work.batcher
+        self._when_last_ended = when_ended
         self.most: int = most
         self.threads: list[threading.Thread] = []  # all that may be alive; `join` waits for them
         self.members: set[threading.Thread] = set()
@@ -48,8 +88,8 @@ class Workers:
         self.renew_locks()
 
     def renew_locks(self) -> None:
-        """Make the locks anew; that of the dispatcher is new already. Only while there is no worker."""
-        self._lock = self._dispatcher.lock
+        """Make the locks anew; that of the work is new already. Only while there is no worker."""
+        self._lock = self._work.lock
         self._wake = _thread.allocate_lock()  # a binary semaphore: released means "look again"
         self._wake.acquire()
         self._turn = _thread.allocate_lock()  # held by the worker that looks for the next batch
@@ -116,7 +156,7 @@ class Workers:
             self._lock.later.append(self._start)
             return
         if is_outdated(self._wake):
-            self._dispatcher.renew_locks()
+            self._work.renew_locks()
         error: BaseException | None = None
         with self._lock.later, self._lock:
             if not self.ended:
@@ -129,7 +169,7 @@ class Workers:
                     error = no_thread
                 else:
                     return
-        self._dispatcher.turn_away(error)
+        self._work.turn_away(error)
 
     def _start_another(self) -> None:
         """Start one more worker, if all workers are busy and there may be more. Needs the lock."""
@@ -145,7 +185,7 @@ class Workers:
         used = [self._indices.get(member) for member in self.members]
         index = next(each for each in range(len(used) + 1) if each not in used)
         thread = threading.Thread(
-            target=self._run, args=(index,), name=f"batched: {self._dispatcher.name}", daemon=HAS_DAEMONS
+            target=self._run, args=(index,), name=f"batched: {self._work.name}", daemon=HAS_DAEMONS
         )
         self._indices = {member: at for member, at in self._indices.items() if member in self.members}
         try:
@@ -167,7 +207,7 @@ class Workers:
             WORKERS.add(_thread.get_ident())
             if self._batcher.wake_after == 0:  # else another worker, asleep by now, has set it
                 self._batcher.wake_after = None
-        self._dispatcher.begin_thread(index)
+        self._work.begin_thread(index)
         found: Batch | float | None = 0.0
         while True:
             batch = None
@@ -178,11 +218,11 @@ class Workers:
                         self._start_another()
                 if batch is None:
                     break
-                found = self._dispatcher.run(batch)
+                found = self._work.run(batch)
             except BaseException as error:  # noqa: BLE001  logged
                 # A fault of this library, or an exception thrown into this thread: answer and go on.
-                log_error("%s: the worker failed", self._dispatcher.name)
-                self._dispatcher.give_up(batch, error)
+                log_error("%s: the worker failed", self._work.name)
+                self._work.give_up(batch, error)
                 found = 0.0
         self._end()
 
@@ -191,7 +231,7 @@ class Workers:
 
         `found` is what the last look has found, 0.0 if there was none.
         """
-        dispatcher, batcher = self._dispatcher, self._batcher
+        work, batcher = self._work, self._batcher
         me = _thread.get_ident()
         if not self._turn.acquire(False):  # noqa: FBT003
             self._wait_for_turn()
@@ -206,7 +246,7 @@ class Workers:
                 if self.waiting_for_turn and look != 0.0 and self._has_asides():
                     self._pass_turn()
                 elif look != 0.0 and not batcher.arriving:
-                    if not dispatcher.driver.closed:
+                    if not work.driver.closed:
                         # Callbacks of futures may have taken some time since that look.
                         left = -1 if look is None else max(batcher.until - monotonic(), 0.0)
                         self._wake.acquire(True, left)  # noqa: FBT003
@@ -214,8 +254,8 @@ class Workers:
                         return None
                 batcher.wake_after = None
                 self._last_look = me
-                with dispatcher:
-                    if dispatcher.driver.closed:
+                with work:
+                    if work.driver.closed:
                         batcher.drain()
                     look = batcher.next(monotonic())
             if self.most > 1:
@@ -250,7 +290,7 @@ class Workers:
             self._wait_for_turn()
 
     def _end(self) -> None:
-        self._dispatcher.end_thread()
+        self._work.end_thread()
         forget_worker()
         with self._lock.later, self._lock:
             self.idents.discard(_thread.get_ident())
@@ -264,7 +304,7 @@ class Workers:
             if not self.idents:
                 then, self.then = self.then, then
         self._start()  # answers calls that came after the last look at `arriving`
-        self._deadline_watch.stop()
+        self._when_last_ended()
         for callback in then:
             callback()
 

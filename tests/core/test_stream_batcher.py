@@ -21,6 +21,7 @@ from batched._core.counters import Counters
 from batched._core.effects import Effects
 from batched._core.keyed_queues import KeyedQueues
 from batched._core.length_queue import LengthQueue
+from batched._core.mending import mend
 from batched._core.options import Options
 from batched._core.queue import Queue
 from batched._core.stream_batcher import StreamBatcher
@@ -357,7 +358,7 @@ def test_what_is_learned_of_a_step_that_a_ctrl_c_broke_off_is_forgotten() -> Non
         interrupt.during(lambda batcher=batcher, batch=batch: batcher.step(batch, [1], 3.0))
         if not interrupt.came:
             break
-        batcher.mend(KeyboardInterrupt())
+        mend(batcher, KeyboardInterrupt())
         batcher.fail(batch, KeyboardInterrupt(), 3.0)
         batcher.arrive(calls[1])
         following = batcher.next(4.0)

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from functools import cache
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -99,6 +100,24 @@ def test_imports_run_downwards() -> None:
     linter = [sys.executable, "-c", program]
     done = subprocess.run(linter, cwd=ROOT, capture_output=True, text=True, timeout=50, check=False)
     assert done.returncode == 0, done.stdout
+
+
+def test_parts_know_each_other_one_way() -> None:
+    """No modules import each other in a circle, for type checkers either: a protocol says what one asks."""
+    known = {
+        module: {
+            name
+            for node in ast.walk(parsed(module))
+            if isinstance(node, ast.ImportFrom)
+            for package, _, name in [str(node.module).partition(".")]
+            if package == "batched" and name in MODULES and name != module
+        }
+        for module in MODULES
+    }
+    try:
+        TopologicalSorter(known).prepare()
+    except CycleError as error:
+        pytest.fail(" <- ".join(error.args[1]))
 
 
 @pytest.mark.parametrize("module", sorted(MODULES))

@@ -6,7 +6,7 @@ from collections.abc import Hashable, Sequence
 from typing import Any, Protocol, TypeAlias
 
 from batched._core.call import Call, note_of_item
-from batched._core.keys import Key, KnownKeys
+from batched._core.keys import Key
 from batched._parts.store import UNKNOWN
 from batched.errors import BatchError, is_error
 
@@ -258,7 +258,6 @@ class InFlight:
 
     def __init__(self) -> None:
         self._items: dict[tuple[Answers, Hashable], Item] = {}
-        self._known_keys: KnownKeys = KnownKeys()
         self.landing: list[Call] = []
         """Calls that are done, until the batcher has noted that."""
         self.landed: list[Landed] = []
@@ -279,8 +278,6 @@ class InFlight:
         for place, key in enumerate(call.keys):
             if call.results[place] is not UNKNOWN:
                 continue
-            if type(key) is Key:
-                key.settle(self._known_keys)
             item = self._items.get((cache, key))
             if item is None or _is_far_behind(item, call):
                 self._items[cache, key] = item = missed[place] = Item(cache, key)

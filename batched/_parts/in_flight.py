@@ -197,7 +197,9 @@ class Miss:
     @property
     def is_shared(self) -> bool:
         """Whether several callers wait for it."""
-        return len({call for item in self.items for call in item.waiting}) > 1
+        calls = {call for item in self.items for call in item.waiting}
+        # Of the cache of a request, one of these may be in the place of others.
+        return len(calls) > 1 or any(call.parent is not None and call.parent.is_shared for call in calls)
 
     @property
     def is_wanted(self) -> bool:

@@ -7,6 +7,7 @@ from typing import Any, Protocol, TypeAlias
 
 from batched._core.call import Call, note_of_item
 from batched._core.keys import Key
+from batched._core.tenants import Tenants
 from batched._parts.store import UNKNOWN
 from batched.errors import BatchError, is_error
 
@@ -77,6 +78,7 @@ class HasInFlight(Protocol):
     """A batcher: it has no items in flight until a call comes that a cache may answer."""
 
     in_flight: Any
+    queue: Any
 
 
 class CachedCall(Call):
@@ -90,6 +92,8 @@ class CachedCall(Call):
         self.begin(uncached.function, None, uncached.size, uncached.many, uncached.arrived)
         self.uncached = uncached
         """The call as it would be without a cache."""
+        if hasattr(uncached, "tenant"):
+            self.tenant = uncached.tenant
         self.collator = collator
         self.keys = keys
         """One per item; one in all for arrays."""
@@ -242,17 +246,20 @@ def _fault_of(key: Hashable) -> BatchError | None:
     return key.fault() if type(key) is Key else None
 
 
-def _is_far_behind(item: Item, call: CachedCall) -> bool:
+def _is_far_behind(item: Item, call: CachedCall, tenants: Tenants | None) -> bool:
     """Whether `call` is answered sooner with a run of its own: `item` waits, and lands late.
 
-    It lands with all of its list, of which much may wait; and of a bulk call it waits for calls that an
-    interactive one goes ahead of.
+    It lands with all of its list, of which much may wait; of a bulk call it waits for calls that an
+    interactive one goes ahead of; and of another tenant for what waits of that one.
     """
     run = None if item.miss is None else item.miss.call
     if run is None or call.bulk or call.collator.joins_any:
         return False
+    ahead = run.unstarted
     least = 0 if run.bulk and call.bulk is False else max(_FAR, _TIMES * call.size)
-    return run.unstarted > least
+    if ahead and tenants is not None and tenants.items_of(run) > least and run.tenant != call.tenant:
+        return True
+    return ahead > least
 
 
 class InFlight:
@@ -277,11 +284,12 @@ class InFlight:
         if not call.missing:
             return ()
         missed: dict[int, Item] = {}
+        tenants = batcher.queue.tenants
         for place, key in enumerate(call.keys):
             if call.results[place] is not UNKNOWN:
                 continue
             item = self._items.get((cache, key))
-            if item is None or _is_far_behind(item, call):
+            if item is None or _is_far_behind(item, call, tenants):
                 self._items[cache, key] = item = missed[place] = Item(cache, key)
             else:
                 call.hits += 1 if call.many else call.size

@@ -92,17 +92,16 @@ class Sharing:
         self._what = f"{name}: fair_by"
 
     def values(self, call: Call) -> list[Any]:
-        """Return the tenant of the first item, for each item of `call`."""
+        """Have `call` know the tenant of its first item; return that for each item."""
         first = next(iter(self._collator.items(call)), None)
         if first is None:  # an empty list, which is not queued
-            return [None]
+            return []
         args, named = first if self._takes_item else ((), {})
-        return [key_from(self._fair_by, self._what, args, named)] * call.size
+        call.tenant = key_from(self._fair_by, self._what, args, named)
+        return [call.tenant] * call.size
 
-    def applied(self, call: Call, values: list[Any]) -> Call:
-        """Return `call`, with its tenant."""
-        for part in (call, *call.parts):
-            part.tenant = values[0]
+    def applied(self, call: Call, values: list[Any]) -> Call:  # noqa: ARG002  as for every layer
+        """Return `call`, which knows its tenant, as its parts do."""
         return call
 
     def note(self, batch: Batch) -> None:

@@ -109,3 +109,33 @@ def test_an_interactive_call_does_not_wait_for_what_it_goes_ahead_of(
         driver.run(begin(), 1.0)
     driver.batcher.in_flight.take_landed()
     assert kept_by(driver.batcher.in_flight, Item) == []
+
+
+@pytest.mark.parametrize(("flood", "runs"), [(64, 1), (65, 2)])
+def test_a_tenant_does_not_wait_for_an_equal_item_of_one_of_which_much_waits(flood: int, runs: int) -> None:
+    """It runs once more, in the turn of the tenant that comes; behind few items it is waited for."""
+    options = Options(
+        batch_size=2, timeout_ms=0, cache={}, cache_key=lambda item: item[1], fair_by=lambda item: item[0]
+    )
+    driver, collator = driver_of(options)
+
+    def ask(tenant: str, number: Any) -> Any:
+        call = collator.read(same, ((tenant, number),), {}, 0.0)
+        driver.batcher.admit(call, wait=False)
+        return call
+
+    for number in range(flood):
+        ask("flood", number)
+    last = flood - 1
+    quiet, own = ask("quiet", last), ask("flood", last)
+    ran: list[Any] = []
+    answered: list[Any] = []
+    while driver.delay(1.0) is not None:
+        batch = driver.pop(1.0)
+        ran += [call.inputs[1] for call in batch.calls]
+        answered.append(driver.run(batch, 1.0))
+    assert ran.count(last) == runs
+    assert (quiet.results[1], own.results[1]) == (last, last)
+    assert (quiet in answered[0]) is (runs == 2)
+    driver.batcher.in_flight.take_landed()
+    assert kept_by(driver.batcher.in_flight, Item) == []

@@ -92,6 +92,8 @@ class CachedCall(Call):
         self.begin(uncached.function, None, uncached.size, uncached.many, uncached.arrived)
         self.uncached = uncached
         """The call as it would be without a cache."""
+        if hasattr(uncached, "key"):
+            self.key = uncached.key
         if hasattr(uncached, "tenant"):
             self.tenant = uncached.tenant
         self.collator = collator

@@ -51,25 +51,33 @@ class Grouping:
         self._what = f"{name}: group_by"
 
     def values(self, call: Call) -> list[Any]:
-        """Return the key of each item."""
+        """Return the key of each item; if that is one for all, `call` knows it."""
         if not call.size:
             return []
-        if not self._takes_item:
-            return [key_from(self._group_by, self._what, (), {})] * call.size
-        return of_each(partial(key_from, self._group_by, self._what), self._collator, call, self._name)
+        own = getattr(call, "key", None)
+        asked = partial(key_from, self._group_by, self._what)
+        if self._takes_item:
+            found = of_each(asked, self._collator, call, self._name)
+            keys = [self._with(own, key) for key in found]
+        else:
+            keys = [self._with(own, asked((), {}))] * call.size
+        if len(set(keys)) == 1:
+            call.key = keys[0]
+        elif own is not None:
+            del call.key
+        return keys
 
     def applied(self, call: Call, values: list[Any]) -> Call:
         """Return `call` with its key, or divided into parts with their keys."""
-        own = getattr(call, "key", None)
         places: dict[Hashable, list[int]] = {}
         for place, key in enumerate(values):
             places.setdefault(key, []).append(place)
         if len(places) <= 1:
-            call.key = next((self._with(own, key) for key in places), (own,))
+            call.key = next(iter(places), None)
             return call
         parted = divide(call, places.values(), self._collator.pick)
         for key, part in zip(places, parted.parts, strict=True):
-            part.key = self._with(own, key)
+            part.key = key
         return parted
 
     def _with(self, own: Hashable, key: Hashable) -> Hashable:

@@ -13,6 +13,7 @@ from batched._core.options import Options
 from batched._drivers.manual_clock import ManualDriver
 from batched._parts.in_flight import Item
 from batched._parts.stack import join
+from batched.errors import OverloadError
 from tests.kit.kept import kept_by
 from tests.kit.lines import lines_of
 
@@ -139,3 +140,36 @@ def test_a_tenant_does_not_wait_for_an_equal_item_of_one_of_which_much_waits(flo
     assert (quiet in answered[0]) is (runs == 2)
     driver.batcher.in_flight.take_landed()
     assert kept_by(driver.batcher.in_flight, Item) == []
+
+
+@pytest.mark.parametrize("option", ["group_by", "fair_by"])
+@pytest.mark.parametrize("items", [("quiet", 0), [("quiet", 0)], [("quiet", 0), ("quiet", 1)]], ids=str)
+def test_a_call_is_told_what_goes_ahead_of_it_in_its_own_turn(option: str, items: Any) -> None:
+    """With a cache as without one: a call that is in time is not refused for what waits of another key."""
+    chosen: Any = {option: lambda item: item[0]}
+    driver, collator = driver_of(Options(batch_size=4, timeout_ms=0, cache={}, **chosen))
+    calls = driver.batcher
+
+    def ask(items: Any, now: float, deadline: float | None) -> Any:
+        call = collator.read(same, (items,), {}, now)
+        call.deadline = deadline
+        if deadline is not None:
+            calls.door(call, now)
+        calls.admit(call, wait=False)
+        return call
+
+    def run(now: float) -> None:
+        assert driver.delay(now) == 0.0
+        driver.run(driver.pop(now), now + 1.0)
+
+    for number in range(10):
+        ask(("first", number), float(number), number + 9.0)
+        run(float(number))
+    for number in range(64):
+        ask(("flood", number), 10.0, None)
+    with pytest.raises(OverloadError):
+        ask(("flood", 64), 10.0, 19.0)
+    quiet = ask(items, 10.0, 19.0)
+    for now in (10.0, 11.0):
+        run(now)
+    assert quiet.results == items

@@ -2,7 +2,8 @@
 
 The hash of a key, and whether it equals another, are asked for at the door alone, where an error is that of
 the call that comes. From then on a key has the hash that it had there, and two keys are equal if they were.
-So nothing of the user's runs where calls are moved, and a key that has changed is still found.
+A key that may change equals no plain one. So nothing of the user's runs where calls are moved, and a key that
+has changed is still found.
 """
 
 from __future__ import annotations
@@ -64,8 +65,8 @@ class Key:
     def __eq__(self, other: object) -> bool:
         if self is other:
             return True
-        if not isinstance(other, Key):
-            return bool(self.value == other)
+        if not isinstance(other, Key):  # a plain key that has the same hash
+            return False
         if self._is_settled and other._is_settled:
             return (self._same or self) is (other._same or other)
         is_near = self._hash == other._hash and self._own == other._own

@@ -75,6 +75,11 @@ class Tenants:
         if not tenant.calls and not tenant.outside:
             del self._known[tenant_of(call)]
 
+    def items_of(self, call: Call) -> int:
+        """Return how many items wait of the tenant of `call`."""
+        tenant = self._known.get(call.tenant)
+        return 0 if tenant is None else tenant.items
+
     def ahead(self, call: Call, items: int, batch_size: int, *, large: bool) -> int:
         """Return how many items go ahead of `call`, of `items`, at most: each tenant has had as many then.
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 from array import array
 from collections import Counter, OrderedDict, UserDict, UserList, defaultdict, deque
 from collections.abc import Callable, Hashable, Mapping
-from contextlib import suppress
 from copy import copy
 from operator import is_not
 from typing import Any
@@ -23,7 +22,7 @@ from batched._collate.libraries import library_of
 from batched._collate.nested import with_children
 from batched._collate.owned import is_like_an_array
 from batched._core.call import Call
-from batched._core.keys import key_of, value_of
+from batched._core.keys import Key, KnownKeys, key_of, value_of
 from batched._locks import Freed
 from batched._parts.divided import like
 from batched._parts.in_flight import CachedCall, Watch
@@ -58,6 +57,7 @@ class CachingCollator(LayeredCollator):
         self._store = Store(cache, name)
         self.callers_ask = False  # whether callers, which can await it, use the cache, not the driver
         self._watches: WeakValueDictionary[Hashable, Watch] = WeakValueDictionary()
+        self._known_keys: KnownKeys = KnownKeys()
         self._cache_key = cache_key
         self.items_are_keys: bool = cache_key is None
         """Whether an item that is no key any more is another item, too."""
@@ -140,8 +140,14 @@ class CachingCollator(LayeredCollator):
         return key_of(key if self._owner is None else (self._owner, key), f"{self._name}: cache")
 
     def watch(self, cached: CachedCall) -> None:
-        """Have `cached` see the results that land from now on, and take those that are still being stored."""
+        """Have `cached` see the results that land from now on, and take those that are still being stored.
+
+        Its keys are compared with others here, and not any more: a `BatchError` says if that fails.
+        """
         with Freed(self._store.lock), self._store.lock:  # two callers of one key must not make two watches
+            for key in cached.keys:
+                if type(key) is Key:
+                    key.settle(self._known_keys)
             cached.watches |= {
                 place: self._watches.setdefault(key, Watch()) for place, key in enumerate(cached.keys)
             }
@@ -156,10 +162,7 @@ class CachingCollator(LayeredCollator):
 
     def land(self, key: Hashable, result: Any) -> Watch | None:
         """Show `result`, which has landed, to the callers that are asking the cache for `key`."""
-        try:
-            watch = self._watches.get(key)
-        except Exception:  # noqa: BLE001  of the user's `__eq__`: that caller finds nothing in the cache, and asks
-            return None
+        watch = self._watches.get(key)
         if watch is not None:
             watch.result = result
         return watch
@@ -175,9 +178,8 @@ class CachingCollator(LayeredCollator):
         faults = Faults(self._name)
         at_once(self._keep, [(key, result) for key, result, _ in landed], faults, BaseException)
         for key, _, watch in landed:  # from now on callers find the result in the cache
-            with suppress(Exception):  # of the user's `__eq__`: the watch goes with its callers
-                if watch is not None and self._watches.get(key) is watch:
-                    del self._watches[key]
+            if watch is not None and self._watches.get(key) is watch:
+                del self._watches[key]
         return faults.interrupt
 
     async def keep(self, cached: CachedCall) -> None:

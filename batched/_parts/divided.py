@@ -191,4 +191,6 @@ def like(new: CallT, call: Call, inputs: Any, size: int) -> CallT:
         new.flow = call.flow
     if hasattr(call, "key"):
         new.key = call.key
+    if hasattr(call, "tenant"):
+        new.tenant = call.tenant
     return new

@@ -6,7 +6,8 @@ from collections.abc import Hashable, Sequence
 from typing import Any, Protocol, TypeAlias
 
 from batched._core.call import Call, note_of_item
-from batched._core.keys import Key, KnownKeys
+from batched._core.keys import Key
+from batched._core.tenants import Tenants
 from batched._parts.store import UNKNOWN
 from batched.errors import BatchError, is_error
 
@@ -77,6 +78,7 @@ class HasInFlight(Protocol):
     """A batcher: it has no items in flight until a call comes that a cache may answer."""
 
     in_flight: Any
+    queue: Any
 
 
 class CachedCall(Call):
@@ -90,6 +92,10 @@ class CachedCall(Call):
         self.begin(uncached.function, None, uncached.size, uncached.many, uncached.arrived)
         self.uncached = uncached
         """The call as it would be without a cache."""
+        if hasattr(uncached, "key"):
+            self.key = uncached.key
+        if hasattr(uncached, "tenant"):
+            self.tenant = uncached.tenant
         self.collator = collator
         self.keys = keys
         """One per item; one in all for arrays."""
@@ -197,7 +203,9 @@ class Miss:
     @property
     def is_shared(self) -> bool:
         """Whether several callers wait for it."""
-        return len({call for item in self.items for call in item.waiting}) > 1
+        calls = {call for item in self.items for call in item.waiting}
+        # Of the cache of a request, one of these may be in the place of others.
+        return len(calls) > 1 or any(call.parent is not None and call.parent.is_shared for call in calls)
 
     @property
     def is_wanted(self) -> bool:
@@ -240,17 +248,20 @@ def _fault_of(key: Hashable) -> BatchError | None:
     return key.fault() if type(key) is Key else None
 
 
-def _is_far_behind(item: Item, call: CachedCall) -> bool:
+def _is_far_behind(item: Item, call: CachedCall, tenants: Tenants | None) -> bool:
     """Whether `call` is answered sooner with a run of its own: `item` waits, and lands late.
 
-    It lands with all of its list, of which much may wait; and of a bulk call it waits for calls that an
-    interactive one goes ahead of.
+    It lands with all of its list, of which much may wait; of a bulk call it waits for calls that an
+    interactive one goes ahead of; and of another tenant for what waits of that one.
     """
     run = None if item.miss is None else item.miss.call
     if run is None or call.bulk or call.collator.joins_any:
         return False
+    ahead = run.unstarted
     least = 0 if run.bulk and call.bulk is False else max(_FAR, _TIMES * call.size)
-    return run.unstarted > least
+    if ahead and tenants is not None and tenants.items_of(run) > least and run.tenant != call.tenant:
+        return True
+    return ahead > least
 
 
 class InFlight:
@@ -258,7 +269,6 @@ class InFlight:
 
     def __init__(self) -> None:
         self._items: dict[tuple[Answers, Hashable], Item] = {}
-        self._known_keys: KnownKeys = KnownKeys()
         self.landing: list[Call] = []
         """Calls that are done, until the batcher has noted that."""
         self.landed: list[Landed] = []
@@ -276,13 +286,12 @@ class InFlight:
         if not call.missing:
             return ()
         missed: dict[int, Item] = {}
+        tenants = batcher.queue.tenants
         for place, key in enumerate(call.keys):
             if call.results[place] is not UNKNOWN:
                 continue
-            if type(key) is Key:
-                key.settle(self._known_keys)
             item = self._items.get((cache, key))
-            if item is None or _is_far_behind(item, call):
+            if item is None or _is_far_behind(item, call, tenants):
                 self._items[cache, key] = item = missed[place] = Item(cache, key)
             else:
                 call.hits += 1 if call.many else call.size

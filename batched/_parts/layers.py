@@ -53,25 +53,33 @@ class Grouping:
         self._what = f"{name}: group_by"
 
     def values(self, call: Call) -> list[Any]:
-        """Return the key of each item."""
+        """Return the key of each item; if that is one for all, `call` knows it."""
         if not call.size:
             return []
-        if not self._takes_item:
-            return [key_from(self._group_by, self._what, (), {})] * call.size
-        return of_each(partial(key_from, self._group_by, self._what), self._collator, call, self._name)
+        own = getattr(call, "key", None)
+        asked = partial(key_from, self._group_by, self._what)
+        if self._takes_item:
+            found = of_each(asked, self._collator, call, self._name)
+            keys = [self._with(own, key) for key in found]
+        else:
+            keys = [self._with(own, asked((), {}))] * call.size
+        if len(set(keys)) == 1:
+            call.key = keys[0]
+        elif own is not None:
+            del call.key
+        return keys
 
     def applied(self, call: Call, values: list[Any]) -> Call:
         """Return `call` with its key, or divided into parts with their keys."""
-        own = getattr(call, "key", None)
         places: dict[Hashable, list[int]] = {}
         for place, key in enumerate(values):
             places.setdefault(key, []).append(place)
         if len(places) <= 1:
-            call.key = next((self._with(own, key) for key in places), (own,))
+            call.key = next(iter(places), None)
             return call
         parted = divide(call, places.values(), self._collator.pick)
         for key, part in zip(places, parted.parts, strict=True):
-            part.key = self._with(own, key)
+            part.key = key
         return parted
 
     def _with(self, own: Hashable, key: Hashable) -> Hashable:
@@ -94,17 +102,16 @@ class Sharing:
         self._what = f"{name}: fair_by"
 
     def values(self, call: Call) -> list[Any]:
-        """Return the tenant of the first item, for each item of `call`."""
+        """Have `call` know the tenant of its first item; return that for each item."""
         first = next(iter(self._collator.items(call)), None)
         if first is None:  # an empty list, which is not queued
-            return [None]
+            return []
         args, named = first if self._takes_item else ((), {})
-        return [key_from(self._fair_by, self._what, args, named)] * call.size
+        call.tenant = key_from(self._fair_by, self._what, args, named)
+        return [call.tenant] * call.size
 
-    def applied(self, call: Call, values: list[Any]) -> Call:
-        """Return `call`, with its tenant."""
-        for part in (call, *call.parts):
-            part.tenant = values[0]
+    def applied(self, call: Call, values: list[Any]) -> Call:  # noqa: ARG002  as for every layer
+        """Return `call`, which knows its tenant, as its parts do."""
         return call
 
     def note(self, batch: Batch) -> None:

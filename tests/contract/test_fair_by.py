@@ -192,6 +192,25 @@ def test_no_more_calls_are_refused_for_another_tenant_than_need_be(flavour: Flav
     assert fn.stats.total_rejected == 6
 
 
+@pytest.mark.parametrize("cached", [{}, {"cache": True}], ids=["of the request", "both"])
+def test_what_several_calls_of_a_request_wait_for_is_not_refused_for_another_tenant(
+    flavour: Flavour, cached: dict[str, Any]
+) -> None:
+    """The newest call for which no other waits is refused in its place."""
+    gate, fn, first = held(
+        flavour, fair_by=tenant_of, max_queue_size=3, cache_key=lambda item: item[1], **cached
+    )
+    load = fn.options(request_cache={})
+    flood = [flavour.start(load, ("flood", number)) for number in (1, 2, 3)]
+    shared = flavour.start(load, ("calm", 3))
+    quiet = flavour.start(fn, ("quiet", 4))
+    with pytest.raises(QueueFullError, match="fair_by"):
+        flood[1].result(PATIENCE_S)
+    gate.open()
+    for future in (first, flood[0], flood[2], shared, quiet):
+        future.result(PATIENCE_S)
+
+
 def test_nothing_is_kept_of_tenants(flavour: Flavour) -> None:
     """Once no call waits."""
     fn = flavour.decorate(lambda items: items, fair_by=tenant_of, timeout_ms=0)

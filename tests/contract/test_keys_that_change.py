@@ -232,3 +232,32 @@ def test_a_key_that_is_the_same_object_is_the_same_key(flavour: Flavour, option:
     assert first.result(PATIENCE_S) == "first"
     assert [future.result(PATIENCE_S) for future in others] == ["same"] * 3
     check_sums(fn)
+
+
+class Scalar:
+    """As a number of NumPy: it has the hash of a plain one, and cannot be compared with a tuple."""
+
+    def __hash__(self) -> int:
+        return hash(1)
+
+    def __eq__(self, other: object) -> Any:
+        if isinstance(other, tuple):
+            raise ZeroDivisionError("ambiguous")
+        return isinstance(other, Scalar | int)
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+@pytest.mark.parametrize("is_list", [False, True], ids=["singles", "list"])
+def test_plain_keys_and_others_may_have_one_hash(flavour: Flavour, option: str, is_list: bool) -> None:
+    """Whichever comes first, all are answered."""
+    gate = Gate(lambda items: [item if isinstance(item, str) else item[1] for item in items], shut=True)
+    fn = flavour.decorate(gate, batch_size=8, timeout_ms=0, name="embed", **options_of(option))
+    first = flavour.start(fn, "first")
+    gate.wait_for_batch()
+    keys: list[Any] = [1, Scalar(), (None, 1), (None, Scalar()), 1, Scalar()]
+    items = [(key, "same") for key in keys]
+    calls = [flavour.start(fn, items)] if is_list else [flavour.start(fn, item) for item in items]
+    gate.open()
+    assert first.result(PATIENCE_S) == "first"
+    assert [future.result(PATIENCE_S) for future in calls] == ([["same"] * 6] if is_list else ["same"] * 6)
+    check_sums(fn)

@@ -42,6 +42,7 @@ ASKS_FOR: dict[str, tuple[str, ...]] = {
         "test_a_result_that_cannot_be_copied_is_an_answer_like_others",
         "test_nothing_is_said_behind_a_cache_either",
         "test_an_item_that_cannot_be_a_key_of_the_cache_is_named_too",
+        "test_what_several_calls_of_a_request_wait_for_is_not_refused_for_another_tenant",
         # A refusal, or the next piece, takes its time to come.
         "test_a_batch_function_knows_which_of_its_items_are_over",
         "test_a_bounded_queue_holds_streams_too",

@@ -6,7 +6,7 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any
 
 import pytest
@@ -99,6 +99,41 @@ def test_a_result_that_lands_while_a_cache_is_asked_is_not_asked_for_again(
     assert gate.batches == [["a", "c"], ["b"]]
     assert cache.asked == ["a", "a", "c", "b"]
     assert (fn.stats.total_accepted, fn.stats.total_cached) == (3, 1)
+    flavour.close(fn)
+
+
+def test_a_key_that_cannot_be_compared_fails_no_call_that_comes_while_the_cache_is_asked_for_it(
+    flavour: Flavour, pool: ThreadPoolExecutor
+) -> None:
+    """Though that has the same hash."""
+    flavour.needs_threads()
+
+    class Number:
+        def __hash__(self) -> int:
+            return 7
+
+        def __eq__(self, other: object) -> bool:
+            return isinstance(other, Number)
+
+    class Broken(Number):
+        def __eq__(self, other: object) -> bool:
+            raise ZeroDivisionError("no equality")
+
+        __hash__ = Number.__hash__
+
+    answers: list[Any] = []
+
+    class Overtaken(Client):
+        def get(self, key: Any) -> Any:
+            if isinstance(key, Broken):
+                answers.append(pool.submit(fn, "whole"))
+                wait(answers, PATIENCE_S)
+
+    keys: dict[str, Any] = {"broken": Broken(), "whole": Number()}
+    fn = flavour.decorate(Gate(), timeout_ms=0, cache=Overtaken(), cache_key=keys.__getitem__)
+    assert fn.stats is not None  # which makes the driver
+    assert pool.submit(flavour.call, fn, "broken").result(PATIENCE_S) == "broken"
+    assert [answer.result(PATIENCE_S) for answer in answers] == ["whole"]
     flavour.close(fn)
 
 

@@ -13,6 +13,7 @@ from batched._core.options import Options
 from batched._drivers.manual_clock import ManualDriver
 from batched._parts.in_flight import Item
 from batched._parts.stack import join
+from batched.errors import OverloadError
 from tests.kit.kept import kept_by
 from tests.kit.lines import lines_of
 
@@ -109,3 +110,66 @@ def test_an_interactive_call_does_not_wait_for_what_it_goes_ahead_of(
         driver.run(begin(), 1.0)
     driver.batcher.in_flight.take_landed()
     assert kept_by(driver.batcher.in_flight, Item) == []
+
+
+@pytest.mark.parametrize(("flood", "runs"), [(64, 1), (65, 2)])
+def test_a_tenant_does_not_wait_for_an_equal_item_of_one_of_which_much_waits(flood: int, runs: int) -> None:
+    """It runs once more, in the turn of the tenant that comes; behind few items it is waited for."""
+    options = Options(
+        batch_size=2, timeout_ms=0, cache={}, cache_key=lambda item: item[1], fair_by=lambda item: item[0]
+    )
+    driver, collator = driver_of(options)
+
+    def ask(tenant: str, number: Any) -> Any:
+        call = collator.read(same, ((tenant, number),), {}, 0.0)
+        driver.batcher.admit(call, wait=False)
+        return call
+
+    for number in range(flood):
+        ask("flood", number)
+    last = flood - 1
+    quiet, own = ask("quiet", last), ask("flood", last)
+    ran: list[Any] = []
+    answered: list[Any] = []
+    while driver.delay(1.0) is not None:
+        batch = driver.pop(1.0)
+        ran += [call.inputs[1] for call in batch.calls]
+        answered.append(driver.run(batch, 1.0))
+    assert ran.count(last) == runs
+    assert (quiet.results[1], own.results[1]) == (last, last)
+    assert (quiet in answered[0]) is (runs == 2)
+    driver.batcher.in_flight.take_landed()
+    assert kept_by(driver.batcher.in_flight, Item) == []
+
+
+@pytest.mark.parametrize("option", ["group_by", "fair_by"])
+@pytest.mark.parametrize("items", [("quiet", 0), [("quiet", 0)], [("quiet", 0), ("quiet", 1)]], ids=str)
+def test_a_call_is_told_what_goes_ahead_of_it_in_its_own_turn(option: str, items: Any) -> None:
+    """With a cache as without one: a call that is in time is not refused for what waits of another key."""
+    chosen: Any = {option: lambda item: item[0]}
+    driver, collator = driver_of(Options(batch_size=4, timeout_ms=0, cache={}, **chosen))
+    calls = driver.batcher
+
+    def ask(items: Any, now: float, deadline: float | None) -> Any:
+        call = collator.read(same, (items,), {}, now)
+        call.deadline = deadline
+        if deadline is not None:
+            calls.door(call, now)
+        calls.admit(call, wait=False)
+        return call
+
+    def run(now: float) -> None:
+        assert driver.delay(now) == 0.0
+        driver.run(driver.pop(now), now + 1.0)
+
+    for number in range(10):
+        ask(("first", number), float(number), number + 9.0)
+        run(float(number))
+    for number in range(64):
+        ask(("flood", number), 10.0, None)
+    with pytest.raises(OverloadError):
+        ask(("flood", 64), 10.0, 19.0)
+    quiet = ask(items, 10.0, 19.0)
+    for now in (10.0, 11.0):
+        run(now)
+    assert quiet.results == items

@@ -162,6 +162,7 @@ def test_where_nothing_can_listen_is_one_line() -> None:
     """The status is another one: the same command may work later."""
     status, said = failed(DOUBLE, bind="unix:{}/missing/s.sock")
     assert (status, len(said.splitlines())) == (1, 1)
+    assert "there is no folder for" in said
     assert "missing/s.sock" in said
 
 

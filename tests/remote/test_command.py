@@ -213,6 +213,40 @@ def test_a_batch_that_never_ends_does_not_hold_the_process() -> None:
 
 
 @needs_signals
+def test_a_server_that_has_ended_leaves_the_process_its_time() -> None:
+    """What the program does at its exit is not cut off after `--drain-s`: no batch runs any more."""
+    with folder() as found:
+        found.joinpath("leaves_slowly.py").write_text(LEAVES_SLOWLY)
+        order = [*COMMAND, "leaves_slowly:signalled", "--bind", f"unix:{found}/s.sock", "--drain-s", "0"]
+        client = batched.connect(f"unix:{found}/s.sock", wait_s=PATIENCE_S)
+        with client, start(found, order, {}) as process:
+            with suppress(batched.DisconnectedError):
+                client.signalled(1)
+            said = process.communicate(timeout=PATIENCE_S)[1]
+        assert "all is put away" in said
+        assert "a batch still runs" not in said
+
+
+LEAVES_SLOWLY = """
+import atexit, os, signal, sys, threading
+import batched
+
+@batched.dynamically(timeout_ms=0)
+def signalled(items):
+    os.kill(os.getpid(), signal.SIGTERM)
+    return items
+
+def put_away():
+    for each in threading.enumerate():
+        if isinstance(each, threading.Timer):
+            each.join()
+    print("all is put away", file=sys.stderr)
+
+atexit.register(put_away)
+"""
+
+
+@needs_signals
 def test_calls_that_come_too_late_for_their_answers_are_told() -> None:
     """Of a batch that ends in time with the process: the status, and the log, say that calls were lost."""
     with command("model_of_test:held", "--drain-s", "0") as server:

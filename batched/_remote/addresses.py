@@ -141,10 +141,12 @@ def _inherited(number: int) -> Listener:
 
 
 def check_replaceable(path: str) -> None:
-    """Raise `FileExistsError` if there is something at `path` that is no socket."""
+    """Raise `OSError` if there is something at `path` that is no socket, or no folder for one."""
     with contextlib.suppress(FileNotFoundError):  # one step: a server that ends may remove it at any moment
         if not stat.S_ISSOCK(Path(path).lstat().st_mode):
             raise FileExistsError(f"{path} is no socket, so it is not replaced by one: choose another path")
+    if not Path(path).parent.exists():
+        raise FileNotFoundError(f"there is no folder for {path}: make it, or choose another path")
 
 
 def _listen_at(path: str, mode: int, group: int | None) -> Listener:
@@ -161,7 +163,7 @@ def _listen_at(path: str, mode: int, group: int | None) -> Listener:
         finally:
             os.umask(before)
         if group is not None:
-            os.chown(name, -1, group)
+            _give(name, group)
         Path(name).chmod(mode)
         listener.listen()
         listener.own = identity(name)
@@ -173,6 +175,13 @@ def _listen_at(path: str, mode: int, group: int | None) -> Listener:
             Path(name).unlink()
         raise
     return listener
+
+
+def _give(name: str, group: int) -> None:
+    try:
+        os.chown(name, -1, group)
+    except PermissionError:
+        raise PermissionError(f"only root, or a member of group {group}, can give it a socket") from None
 
 
 @contextlib.contextmanager

@@ -193,6 +193,7 @@ class Serving:
         self._stop = stop
         self._when_ready = when_ready
         self._ends_process = ends_process
+        self._late: threading.Timer | None = None
 
     @property
     def lost(self) -> int:
@@ -213,6 +214,8 @@ class Serving:
         try:
             asyncio.run(self._run())
         finally:
+            if self._late is not None:
+                self._late.cancel()
             if self._page is not None:
                 self._page.close()
         log(logging.INFO, "%s: the server has ended", self._names)
@@ -254,9 +257,9 @@ class Serving:
         told = "%s: the server ends; unanswered calls: %s, for which it takes at most %s s"
         log(logging.INFO, told, self._names, left, self._drain_s)
         if self._ends_process:
-            late = threading.Timer(self._drain_s + _GRACE_S, self._too_late)
-            late.daemon = True
-            late.start()
+            self._late = threading.Timer(self._drain_s + _GRACE_S, self._too_late)
+            self._late.daemon = True
+            self._late.start()
 
     def _too_late(self) -> None:
         """End the process, in which a batch still runs: it may run forever."""

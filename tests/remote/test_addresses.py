@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import secrets
 import socket
@@ -170,6 +171,20 @@ def test_a_file_is_not_replaced_by_a_socket(tmp_path: Path) -> None:
     second = listen(parsed(f"unix:{tmp_path}/b"), 0o600)
     connected(parsed(f"unix:{tmp_path}/b")).close()
     second.close()
+
+
+def test_what_is_missing_for_a_socket_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The system says of no path or group what it is about."""
+
+    def chown(*_: object) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    with pytest.raises(FileNotFoundError, match=f"there is no folder for {tmp_path}/none/a: make it"):
+        listen(parsed(f"unix:{tmp_path}/none/a"), 0o600)
+    monkeypatch.setattr(os, "chown", chown)
+    with pytest.raises(PermissionError, match="only root, or a member of group 4321, can give it a socket"):
+        listen(parsed(f"unix:{tmp_path}/a"), 0o660, 4321)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_failed_start_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -170,6 +170,7 @@ def test_where_nothing_can_listen_is_one_line() -> None:
     """The status is another one: the same command may work later."""
     status, said = failed(DOUBLE, bind="unix:{}/missing/s.sock")
     assert (status, len(said.splitlines())) == (1, 1)
+    assert "there is no folder for" in said
     assert "missing/s.sock" in said
 
 
@@ -217,6 +218,40 @@ def test_a_batch_that_never_ends_does_not_hold_the_process() -> None:
         assert "a batch still runs" in server.log
         with pytest.raises(batched.DisconnectedError):
             held.result(PATIENCE_S)
+
+
+@needs_signals
+def test_a_server_that_has_ended_leaves_the_process_its_time() -> None:
+    """What the program does at its exit is not cut off after `--drain-s`: no batch runs any more."""
+    with folder() as found:
+        found.joinpath("leaves_slowly.py").write_text(LEAVES_SLOWLY)
+        order = [*COMMAND, "leaves_slowly:signalled", "--bind", f"unix:{found}/s.sock", "--drain-s", "0"]
+        client = batched.connect(f"unix:{found}/s.sock", wait_s=PATIENCE_S)
+        with client, start(found, order, {}) as process:
+            with suppress(batched.DisconnectedError):
+                client.signalled(1)
+            said = process.communicate(timeout=PATIENCE_S)[1]
+        assert "all is put away" in said
+        assert "a batch still runs" not in said
+
+
+LEAVES_SLOWLY = """
+import atexit, os, signal, sys, threading
+import batched
+
+@batched.dynamically(timeout_ms=0)
+def signalled(items):
+    os.kill(os.getpid(), signal.SIGTERM)
+    return items
+
+def put_away():
+    for each in threading.enumerate():
+        if isinstance(each, threading.Timer):
+            each.join()
+    print("all is put away", file=sys.stderr)
+
+atexit.register(put_away)
+"""
 
 
 @needs_signals

@@ -484,11 +484,6 @@ class WorkerPool:
         if seat.dispatcher.driver.closed:
             self.wake()
 
-    def stepped(self, account: Account, batch: Batch) -> None:
-        """Count a step of `batch`, which the calling worker runs: it may be refilled for hours."""
-        worker = self.workers[OF_THREAD[_thread.get_ident()].index]
-        worker.count(account.name, *_last_step(batch))
-
     def _next(self) -> tuple[SharedWorkers, Batch] | None:
         """Wait for the turn and the next batch, and give the turn back; None if this worker is to end."""
         free_since = monotonic()
@@ -747,9 +742,10 @@ class SharedWorkers(Seat):
     # -- for the worker that runs a batch --------------------------------------------------------------------
 
     def stepped(self, batch: Batch) -> None:
-        """Count a step of `batch`, if it is refilled."""
+        """Count a step of `batch`, which the calling worker runs, if it is refilled: it may be for hours."""
         if hasattr(batch, "fresh"):
-            self._pool.stepped(self.account, batch)
+            worker = self._pool.workers[OF_THREAD[_thread.get_ident()].index]
+            worker.count(self.account.name, *_last_step(batch))
 
     def run(self, batch: Batch) -> None:
         """Run `batch` and answer its calls."""

@@ -7,6 +7,7 @@ then it is counted. Items that wait take the places of those that are gone.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import inf
 from typing import Any, cast
 
 from batched._core.batch import Batch
@@ -173,6 +174,8 @@ class StreamBatcher(Batcher):
         limit: int = self.options.max_joining or queue.batch_size
         if self.options.max_joining_length is not None:
             limit = min(limit, queue.fitting())
+        if self.queue.items >= (self.options.max_queue_size or inf):  # it is full, so no more come
+            limit = min(limit, queue.items)
         if self._start_by(now) <= now:  # a call has used up too much of the time until its deadline
             return min(room, limit)
         return self._joining.room(batch.size, queue.batch_size, queue.items, limit)

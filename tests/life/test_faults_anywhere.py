@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import batched
-from batched import aio
+from batched import DONE, aio
 from tests.kit.effort import times
 from tests.kit.gate import PATIENCE_S, turns_until, until
 from tests.kit.interrupts import Fault
@@ -36,6 +36,7 @@ OPTIONS: dict[str, Callable[[], dict[str, Any]]] = {
     "deadline": dict,
 }
 IN_THREADS = OPTIONS | {
+    "refilled": lambda: {"continuous": True},
     "stages of workers": lambda: {"prepare": list, "finish": list, "workers": batched.Workers(1)},
 }
 RUNS = {"Workers._next", "ThreadDispatcher.run", "StagesInTurn.run"}
@@ -68,8 +69,21 @@ def held_function(option: str) -> tuple[Any, threading.Event, threading.Event]:
         gate.wait(PATIENCE_S)
         return items
 
-    fn = batched.dynamically(echo, batch_size=4, timeout_ms=0, **IN_THREADS[option]())
+    def steps(items: list[int]) -> Iterator[list[Any]]:
+        rows = [iter(echo([item])) for item in items]
+        while True:
+            change = yield [next(row, DONE) for row in rows]
+            rows = [row for at, row in enumerate(rows) if at not in change.left]
+            rows += [iter([item]) for item in change.joined]
+
+    function = steps if option == "refilled" else echo
+    fn = batched.dynamically(function, batch_size=4, timeout_ms=0, **IN_THREADS[option]())
     return fn, entered, gate
+
+
+def answer(option: str, item: Any) -> Any:
+    """Return the answer for an item: of a function that generates, all of its pieces."""
+    return [item] if option == "refilled" else item
 
 
 @pytest.mark.parametrize("option", IN_THREADS)
@@ -90,11 +104,11 @@ def test_no_fault_in_a_worker_loses_a_call(option: str) -> None:
             gate.set()
             for future, item in zip(futures, [0, *ASKED], strict=True):
                 error = future.exception(PATIENCE_S)
-                assert isinstance(error, Broken) or future.result() == item, fault.place
+                assert isinstance(error, Broken) or future.result() == answer(option, item), fault.place
         finally:
             threading.settrace(None)  # type: ignore[arg-type]
         came = fault.came
-        assert _later(lambda fn=fn: fn.submit(77).result(PATIENCE_S)) == 77, fault.place
+        assert _later(lambda fn=fn: fn.submit(77).result(PATIENCE_S)) == answer(option, 77), fault.place
         until(lambda fn=fn: adds_up(fn.stats))  # a worker counts anew after it has told the callers
         check_sums(fn)
         fn.shutdown()

@@ -65,7 +65,10 @@ class Key:
         if self is other:
             return True
         if not isinstance(other, Key):
-            return bool(self.value == other)
+            try:
+                return bool(self.value == other)
+            except Exception:  # noqa: BLE001  of the user's class: calls of the plain key are not to blame
+                return False
         if self._is_settled and other._is_settled:
             return (self._same or self) is (other._same or other)
         is_near = self._hash == other._hash and self._own == other._own

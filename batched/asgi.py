@@ -57,6 +57,7 @@ class Batching:
         cancel: Whether handlers are cancelled when their clients leave.
 
     Raises:
+        TypeError: `app` is no application.
         ValueError: `deadline_ms` is not above 0, or more than a week.
 
     """
@@ -69,6 +70,8 @@ class Batching:
         deadline_header: str = "x-deadline-ms",
         cancel: bool = True,
     ) -> None:
+        if not callable(app):
+            raise TypeError(f"Batching goes around an application: pass it, as in Batching(app), not {app!r}")
         self._app = app
         self._deadline_ms = None if deadline_ms is None else _check("deadline_ms", deadline_ms)
         self._header = deadline_header.lower().encode()

@@ -127,6 +127,34 @@ def test_a_key_that_can_be_compared_no_more_fails_no_call_that_comes(flavour: Fl
     check_sums(fn)
 
 
+class Incomparable:
+    """A key with the hash of a text, which cannot be compared with it."""
+
+    def __hash__(self) -> int:
+        return hash("text")
+
+    def __eq__(self, other: object) -> bool:
+        raise ZeroDivisionError("no equality")
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+@pytest.mark.parametrize("comes", ["first", "last"])
+def test_a_key_that_cannot_be_compared_with_a_plain_one_fails_no_call(
+    flavour: Flavour, option: str, comes: str
+) -> None:
+    """It is another key."""
+    gate = Gate(lambda items: [item if isinstance(item, str) else item[1] for item in items], shut=True)
+    fn = flavour.decorate(gate, batch_size=8, timeout_ms=0, **options_of(option))
+    first = flavour.start(fn, "first")
+    gate.wait_for_batch()
+    items = [(Incomparable(), "odd"), ("text", "plain")]
+    calls = [flavour.start(fn, item) for item in (items if comes == "first" else reversed(items))]
+    gate.open()
+    assert first.result(PATIENCE_S) == "first"
+    assert {call.result(PATIENCE_S) for call in calls} == {"odd", "plain"}
+    flavour.close(fn)
+
+
 @pytest.mark.parametrize("how", CHANGES)
 def test_an_item_that_is_its_own_key_fails_if_it_changes(flavour: Flavour, how: str) -> None:
     """And is not stored: the cache would give its answer for another item."""

@@ -276,6 +276,12 @@ def test_quart_answers_a_group_of_such_errors(has_own: bool) -> None:
         assert asyncio.run(other.get_data()) == b"ExceptionGroup"
 
 
+def test_what_is_no_application_is_refused_when_the_middleware_is_made() -> None:
+    wrong: Any = "service:app"
+    with pytest.raises(TypeError, match=r"as in Batching\(app\), not 'service:app'"):
+        Batching(wrong)
+
+
 def test_a_path_with_a_line_of_its_own_is_one_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
     """A client cannot write lines that look like those of the service."""
 

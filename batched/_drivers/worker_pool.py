@@ -209,7 +209,8 @@ class WorkerPool:
             now = monotonic()
             for worker in self.workers:
                 if worker.thread is None and worker.not_before <= now:
-                    with contextlib.suppress(RuntimeError):  # too many threads: the others run all batches
+                    # Too many threads, or no memory for one: the others run all batches.
+                    with contextlib.suppress(RuntimeError, MemoryError):
                         self._start_thread(worker)
                     return
 

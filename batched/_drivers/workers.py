@@ -176,7 +176,8 @@ class Workers:
         self._may_start = False
         is_wanted = not self.waiting_for_turn or self._batcher.has_asides  # those that wait may not run that
         if is_wanted and 0 < len(self.members) < self.most:
-            with contextlib.suppress(RuntimeError):  # too many threads: the present workers run all batches
+            # Too many threads, or no memory for one: the present workers run all batches.
+            with contextlib.suppress(RuntimeError, MemoryError):
                 self._start_thread()
 
     def _start_thread(self) -> None:

@@ -67,21 +67,32 @@ def test_a_worker_that_starts_late_does_not_put_another_to_sleep(monkeypatch: py
     fn.shutdown()
 
 
-def test_too_many_threads_for_the_process_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those there are do the work."""
-    fn = batched.dynamically(Gate(), batch_size=1, timeout_ms=0, max_concurrent_batches=8, name="few")
+@pytest.mark.parametrize(
+    "error", [RuntimeError("can't start new thread"), MemoryError()], ids=["threads", "memory"]
+)
+@pytest.mark.parametrize("shared", [False, True])
+def test_too_many_threads_for_the_process_is_no_error(
+    monkeypatch: pytest.MonkeyPatch, error: Exception, shared: bool
+) -> None:
+    """Those there are do the work; so they do if there is no memory for another."""
+    pool = batched.Workers(8)
+    options: dict[str, Any] = {"workers": pool} if shared else {"max_concurrent_batches": 8}
+    fn = batched.dynamically(Gate(), batch_size=1, timeout_ms=0, **options)
     start = threading.Thread.start
+    started: list[threading.Thread] = []
 
     def only_one(thread: threading.Thread) -> None:
-        if workers("few"):
-            raise RuntimeError("can't start new thread")
+        if started:
+            raise error
+        started.append(thread)
         start(thread)
 
     monkeypatch.setattr(threading.Thread, "start", only_one)
     assert fn(list(range(50))) == list(range(50))
-    assert len(workers("few")) == len(driver_of(fn).workers.threads) == 1
+    assert {*driver_of(fn).members} == {*started}
     monkeypatch.undo()
     fn.shutdown()
+    pool.shutdown()
 
 
 def test_every_worker_refuses_to_call_itself() -> None:

@@ -419,11 +419,11 @@ def test_a_stage_that_is_to_be_awaited_in_a_thread_fails_all_of_the_batch_at_onc
 
     if flavour.name == "aio":
         pytest.skip("stages of it may be awaited")
-    fn = flavour.decorate(identity, batch_size=4, timeout_ms=60_000, adaptive=False, **{stage: unseen})
-    futures = [flavour.start(fn, number) for number in range(4)]
-    for future in futures:
-        with pytest.raises(TypeError, match=f"^{stage} of .* runs in a thread, so it cannot be `async def`"):
-            future.result(PATIENCE_S)
+    fn = flavour.decorate(identity, timeout_ms=0, **{stage: unseen})
+    errors = flavour.call(fn.options(return_exceptions=True), [0, 1, 2, 3])
+    assert [type(error) for error in errors] == [TypeError] * 4
+    with pytest.raises(TypeError, match=f"^{stage} of .* runs in a thread, so it cannot be `async def`"):
+        raise errors[0]
     assert ran == [4]
     flavour.close(fn)
 

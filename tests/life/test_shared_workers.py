@@ -118,8 +118,12 @@ def test_a_future_that_is_kept_keeps_no_worker() -> None:
     gate.open()
     assert kept[0].result(PATIENCE_S) == 1
     del fn
-    gc.collect()
-    until(lambda: not threads_of("of a future"))
+
+    def has_ended() -> bool:
+        gc.collect()  # more than once: the worker may look at the function for a last time meanwhile
+        return not threads_of("of a future")
+
+    until(has_ended)
     assert kept[1].cancelled()
 
 
@@ -161,8 +165,12 @@ def test_a_weight_goes_with_its_function() -> None:
     assert fn(1) == 1
     assert workers.pool.agenda.turns.account("embed").weight == 5
     del fn
-    gc.collect()
-    until(lambda: workers.pool.agenda.turns.account("embed").weight is None)
+
+    def is_gone() -> bool:
+        gc.collect()
+        return workers.pool.agenda.turns.account("embed").weight is None
+
+    until(is_gone)
     workers.shutdown()
 
 

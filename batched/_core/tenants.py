@@ -77,7 +77,7 @@ class Tenants:
 
     def items_of(self, call: Call) -> int:
         """Return how many items wait of the tenant of `call`."""
-        tenant = self._known.get(call.tenant)
+        tenant = self._known.get(tenant_of(call))
         return 0 if tenant is None else tenant.items
 
     def ahead(self, call: Call, items: int, batch_size: int, *, large: bool) -> int:

@@ -74,7 +74,7 @@ class Driver(ABC):
             self.collator.take_given_tenants()
 
     async def rest(self) -> None:
-        """Return once the running loop runs no batch, and what is told of batches has been told."""
+        """Return once what is told of batches has been told; and before, once those that run have ended."""
         await self.teller.aflush()
 
     def _close(self) -> None:

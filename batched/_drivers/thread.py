@@ -39,6 +39,7 @@ from batched._drivers.worker_pool import WorkerPool
 from batched._drivers.workers import Workers
 from batched.errors import ClosedError
 
+_LOOK_S = 0.005  # how often `rest` looks whether batches run
 _AMID_STEP = "a finalizer or a signal handler that interrupted its own work"
 
 
@@ -355,6 +356,13 @@ class ThreadDriver(Driver):
         if self.workers.call_when_ended(partial(ask, loop, set_unless_done, ended)):
             await ended
         await self.teller.aflush()
+
+    async def rest(self) -> None:
+        """Return once the batches that run now have ended, and what is told of them has been told."""
+        running = [*self.batcher.running]
+        while any(batch in self.batcher.running for batch in running):  # noqa: ASYNC110  they tell no loop
+            await asyncio.sleep(_LOOK_S)
+        await super().rest()
 
     def _retire(self, _: object) -> None:
         # Runs wherever the owner is collected, perhaps in a thread that holds the lock.

@@ -7,7 +7,7 @@ from typing import Any, Protocol, TypeAlias
 
 from batched._core.call import Call, note_of_item
 from batched._core.keys import Key
-from batched._core.tenants import Tenants
+from batched._core.tenants import Tenants, tenant_of
 from batched._parts.store import UNKNOWN
 from batched.errors import BatchError, is_error
 
@@ -259,7 +259,7 @@ def _is_far_behind(item: Item, call: CachedCall, tenants: Tenants | None) -> boo
         return False
     ahead = run.unstarted
     least = 0 if run.bulk and call.bulk is False else max(_FAR, _TIMES * call.size)
-    if ahead and tenants is not None and tenants.items_of(run) > least and run.tenant != call.tenant:
+    if ahead and tenants is not None and tenant_of(run) != tenant_of(call) and tenants.items_of(run) > least:
         return True
     return ahead > least
 

@@ -128,11 +128,12 @@ class SharingAsGiven(Sharing):
         self._own = own
 
     def values(self, call: Call) -> list[Any]:
-        """Return the tenant, for each item of `call`."""
+        """Have `call` know its tenant, if it has one; return that for each item."""
         given = GIVEN_TENANT.get()
-        if given is not None:
-            return [*given] * call.size
-        return [None] * call.size if self._own is None else self._own.values(call)
+        if given is None:
+            return [None] * call.size if self._own is None else self._own.values(call)
+        (call.tenant,) = given
+        return [call.tenant] * call.size
 
 
 class Measuring:

@@ -30,7 +30,7 @@ def test_map_reads_no_further_ahead_than_three_batches() -> None:
     answers.close()
     accepted = fn.stats.total_accepted
     assert accepted <= 10 + 3 * 4
-    with pytest.raises(TypeError, match="not iterable"):
+    with pytest.raises(TypeError, match="Gate.map takes a list of items, or another iterable, got 3"):
         fn.map(3)
 
 

@@ -58,6 +58,7 @@ class Behind:
         self._folder = tempfile.TemporaryDirectory()
         name = f"run-{plan.seed}"
         served = {name if not at else f"{name}-{at}": get() for at, get in enumerate(functions)}
+        self._served = [*served.values()]
         self._server = ThreadServer(served, f"unix:{self._folder.name}/s.sock").start()
         self._client = batched.connect(self._server.bind)
         fns = [self._client[each] for each in served]
@@ -68,6 +69,8 @@ class Behind:
         self._client.close()  # no loop of the callers goes on to hear that the server ends
         self._server.stop()
         self._server.join()
+        for fn in self._served:  # this process could call them yet
+            fn.shutdown()
         self._folder.cleanup()
 
 

@@ -384,8 +384,8 @@ def test_a_token_file_without_a_token_is_refused(held: bytes, message: str) -> N
     [
         ({"max_frame_bytes": 1e9}, "max_frame_bytes must be an int, got 1000000000.0"),
         ({"max_frame_bytes": "5"}, "max_frame_bytes must be an int, got '5'"),
-        ({"http": 9100}, "http must be a str, such as 127.0.0.1:9100, got 9100"),
-        ({"group": 1.5}, "group must be a str or an int, got 1.5"),
+        ({"http": 9100}, "http must be HOST:PORT, such as 127.0.0.1:9100, got 9100"),
+        ({"group": 1.5}, "group must be the name or the number of a group, got 1.5"),
         ({"drain_s": "1"}, "drain_s must be a number of seconds, got '1'"),
         ({"token": 5}, "token must be a str, got int"),
     ],

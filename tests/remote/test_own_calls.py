@@ -91,9 +91,13 @@ def test_calls_that_wait_when_the_server_starts_share_batches_too(kind: str, gat
     assert (stats.total_accepted, stats.total_processed, stats.queue_size) == (9, 9, 0)
 
 
-def test_calls_of_the_process_are_one_tenant(gate: Gate) -> None:
+@pytest.mark.parametrize(
+    "options", [{}, {"cache": {}}, {"group_by": lambda _: 0}], ids=["plain", "cache", "key"]
+)
+def test_calls_of_the_process_are_one_tenant(kind: str, gate: Gate) -> None:
     """A client with many calls does not hold them up; nor do they hold up a client."""
-    fn = batched.dynamically(gate, batch_size=2, timeout_ms=0, name="fn")
+    options = {"group_by": lambda _: 0} if kind == "of one key" else kinds()[kind][0]
+    fn = batched.dynamically(gate, batch_size=2, timeout_ms=0, name="fn", **options)
     with served(fn) as server:
         client = server.connect().fn
         futures = [fn.submit("first")]

@@ -11,7 +11,7 @@ import _thread
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from heapq import heappop, heappush
 from itertools import count
 from math import inf
@@ -49,7 +49,7 @@ class Pool(Protocol):
     """The workers, as one function sees them."""
 
     agenda: Agenda
-    workers: Sequence[Any]
+    workers: list[Any]
     members: set[threading.Thread]
     idents: set[int]
     runners: Runners

@@ -64,7 +64,9 @@ class ThreadDriver(Driver):
     ) -> None:
         self.pool: WorkerPool | None = None if options.workers is None else options.workers.pool
         """The workers that this function shares with others, if it does."""
-        self.worker_times: WorkerTimes | None = None if self.pool is None else WorkerTimes(self.pool)
+        self.worker_times: WorkerTimes | None = (  # pyright: ignore[reportIncompatibleVariableOverride]
+            None if self.pool is None else WorkerTimes(self.pool)
+        )
         super().__init__(options, queue, collator, name, streams=streams)
         self._awaits = awaits
         self.warn_on_loop: LoopWarning = LoopWarning(name)

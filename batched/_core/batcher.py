@@ -99,7 +99,6 @@ class Batcher(Inbox):
         self._known_keys: KnownKeys = KnownKeys()
         self.keys_may_change: bool = False
         """Whether any call has come so far that has a key which may change."""
-        self.ending: list[Call] = []  # that are being answered with an error
         self._is_draining = False
         self.taking_from: Queue | None = None
         """The queue of which a batch is being taken, that of one key if calls have keys."""
@@ -114,6 +113,7 @@ class Batcher(Inbox):
         self.fault: Exception | None = None
         """An error of this library, while it queued calls."""
         self.in_hand: list[Call] = []  # these calls
+        self.ending: list[Call] = []  # that are being answered with an error
         self._has_first = False  # whether the next batch is the first of `first`, as `plan` has found
         self._aside_ran = False  # last: then calls that are due have a turn
         self.window: Window = AtOnce(StartReason.NO_GAIN)
@@ -414,7 +414,7 @@ class Batcher(Inbox):
         reason to look. If it `answers_first`, callers that have their answers are to be told before, and have
         a chance to call again, or to leave: then 0.0, and this is to be asked after that. Likewise if it is
         `full_only` and no full batch waits. Raises a fault of this library that calls met while they were
-        queued; the driver then has to `give_up`.
+        queued; the driver then has to give all calls up (`give_up_all`).
         """
         waits = self.queue.items or self.arriving or self.leaving or self.later or self.first
         if not (waits or self.fault or self.admission.awaiting_room):

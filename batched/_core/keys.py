@@ -135,7 +135,7 @@ class Key:
 
 
 KnownKeys = WeakKeyDictionary[Key, ref[Key]]
-"""The keys of one batcher that have come; each that stands for others is kept by these."""
+"""The keys of one batcher, or of one cache, that have come; each that stands for others is kept by these."""
 
 
 def keys_of(call: Call) -> list[Key]:

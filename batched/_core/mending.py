@@ -64,7 +64,7 @@ def give_up_all(batcher: Batcher, error: BaseException) -> None:
 
 
 def mend(batcher: Batcher, error: BaseException) -> None:
-    """Have calls that wait go on waiting, in a new queue, after `error`, a Ctrl-C. What runs goes on too.
+    """Have calls that wait go on waiting, in a new queue, after `error`, a Ctrl-C say. What runs goes on too.
 
     What each call knows of itself holds; what the queue knows may not. What was learned is forgotten. A list
     of which the step was taking some items, but not the first, gets `error`.
@@ -81,8 +81,7 @@ def mend(batcher: Batcher, error: BaseException) -> None:
     outside = set(admission.waiting_calls())
     calls = sorted((call for call in dict.fromkeys(found) if call not in outside), key=_ARRIVED)
     uneven = {call for call in calls if any(queue.is_uneven(call) for queue in queues)}
-    ending, batcher.ending = batcher.ending, []
-    awaiting_room = admission.awaiting_room
+    ending, awaiting_room = batcher.ending, admission.awaiting_room
     del batcher.arriving[: len(new)]
     batcher.begin()
     for call in ending:

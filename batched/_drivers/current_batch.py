@@ -83,9 +83,9 @@ def outer_batches(batch: Batch) -> set[Batch]:
     """Return the batches that await calls of `batch`: the contexts of tasks tell of which batch these are.
 
     Not by way of calls with a deadline, which end by themselves. It is asked for each call from inside of
-    `batch` to a busy function, and looks once.
+    `batch` to a busy function, and looks once, unless calls may join the batch.
     """
-    found: set[Batch] | None = None if batch.begun else getattr(batch, "outer", None)  # else calls may join
+    found: set[Batch] | None = None if batch.begun else getattr(batch, "outer", None)
     if found is None:
         callers = [call.caller_variable(RUNNING) for call in batch.calls if call.deadline is None]
         found = {outer for outer in callers if outer is not None}

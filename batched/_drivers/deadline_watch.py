@@ -17,7 +17,7 @@ from weakref import ref
 from batched._clock import monotonic
 from batched._core.call import Call
 from batched._core.lazy_heap import DeadlineHeap
-from batched._drivers.fork_and_exit import start_thread
+from batched._drivers.fork_and_exit import NO_THREAD, start_thread
 from batched._drivers.private_python import HAS_DAEMONS
 from batched._drivers.step_lock import is_outdated
 from batched._logs import log_error
@@ -74,7 +74,7 @@ class DeadlineWatch:
                     target=self._work, name=f"batched deadlines: {self._name}", daemon=HAS_DAEMONS
                 )
             )
-        except RuntimeError:  # too many threads: the worker finds late calls when it looks for its next batch
+        except NO_THREAD:  # the worker finds late calls when it looks for its next batch
             self._has_thread = False
             self._added.clear()
         except BaseException:  # Ctrl-C; if the thread runs all the same, it says so itself

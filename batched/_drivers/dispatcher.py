@@ -106,8 +106,8 @@ class Dispatcher(ABC):
     def recover(self, error: BaseException, *, may_refuse: bool = True) -> None:
         """Leave the lock after `error` has broken off a step, and do what the step has left undone.
 
-        Of a step that `may_refuse` a call, an `Exception` is one that the batcher knows of: it refuses the
-        call, or notes a fault.
+        Of a step that `may_refuse` a call, or options, an `Exception` is one that the batcher knows of: it
+        refuses these, or notes a fault.
         """
         is_known = may_refuse and isinstance(error, Exception)
         if is_known and not self.lock.is_mine():

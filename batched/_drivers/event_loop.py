@@ -103,7 +103,7 @@ class LoopDriver(Driver):
             self._follow(changes)
             self.lock.later.append(partial(self.configure, {}))  # the batcher follows them after this step
             return
-        dispatchers = self.dispatchers()
+        before, dispatchers = self.options, self.dispatchers()
         try:
             with self.lock.later, self.lock:
                 self._follow(changes)
@@ -112,7 +112,7 @@ class LoopDriver(Driver):
                     dispatcher.configure(self.options)
         except BaseException as error:
             for dispatcher in dispatchers:
-                dispatcher.recover(error)
+                dispatcher.recover(error, may_refuse=self.options is before)
                 dispatcher.replan()
             raise
         for dispatcher in dispatchers:

@@ -57,8 +57,12 @@ def _workers() -> list[Worker]:
     return [batcher for batcher in live() if isinstance(batcher, Worker)]
 
 
+NO_THREAD = (RuntimeError, MemoryError)
+"""What the start of a thread raises, but for an interrupt: the process has too many, or no memory for it."""
+
+
 def start_thread(thread: threading.Thread) -> None:
-    """Start `thread`; raise `RuntimeError` if the process has too many, and nothing else but an interrupt.
+    """Start `thread`; raise one of `NO_THREAD` if there can be no more, and nothing else but an interrupt.
 
     After an interrupt (Ctrl-C) the thread may run or not.
     """

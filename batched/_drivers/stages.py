@@ -23,7 +23,7 @@ from batched._core.mending import give_up_batch
 from batched._drivers.circles import WORKERS, forget_worker
 from batched._drivers.current_batch import IN_THREAD, are_left
 from batched._drivers.driver import Driver
-from batched._drivers.fork_and_exit import start_thread
+from batched._drivers.fork_and_exit import NO_THREAD, start_thread
 from batched._drivers.private_python import HAS_DAEMONS
 from batched._drivers.stages_in_turn import Passage, StagesInTurn
 from batched._drivers.workers import Workers
@@ -51,7 +51,7 @@ class _StageThread:
         self._wake.acquire()
 
     def start(self) -> bool:
-        """Start the thread if there is none; return whether there is one: the process may have too many."""
+        """Start the thread if there is none; return whether there is one: there may be no more."""
         if self._thread is not None:
             return True
         lock = self._dispatcher.lock
@@ -66,7 +66,7 @@ class _StageThread:
             self._has_ended = False
             try:
                 start_thread(self._thread)
-            except RuntimeError:
+            except NO_THREAD:
                 self._thread = None
                 return False
             except BaseException:  # Ctrl-C. A thread that runs all the same ends at once

@@ -10,7 +10,7 @@ from queue import Empty, SimpleQueue
 from typing import TypeAlias
 
 from batched._core.batch_record import BatchRecord
-from batched._drivers.fork_and_exit import start_thread
+from batched._drivers.fork_and_exit import NO_THREAD, start_thread
 from batched._drivers.private_python import HAS_DAEMONS
 from batched._logs import log, log_error
 
@@ -76,9 +76,9 @@ class Teller:
         )
         try:
             start_thread(thread)
-        except BaseException as error:  # Ctrl-C, or too many threads
+        except BaseException as error:  # Ctrl-C, or one of `NO_THREAD`
             self._has_thread = False
-            if not isinstance(error, RuntimeError):
+            if not isinstance(error, NO_THREAD):
                 raise
 
     def _run(self) -> None:

@@ -130,13 +130,14 @@ class ThreadDriver(Driver):
             self._follow(changes)
             self.lock.later.append(partial(self.configure, {}))  # the batcher follows them after this step
             return
+        before = self.options
         try:
             with self.dispatcher as batcher:
                 self._follow(changes)
                 batcher.configure(self.options)
                 self.workers.set_most(self.options.max_concurrent_batches)
         except BaseException as error:
-            self.dispatcher.recover(error)
+            self.dispatcher.recover(error, may_refuse=self.options is before)
             raise
         self.workers.look_again()
 
@@ -147,7 +148,7 @@ class ThreadDriver(Driver):
             with self.dispatcher as batcher:
                 batcher.take_turns()
         except BaseException as error:
-            self.dispatcher.recover(error)
+            self.dispatcher.recover(error, may_refuse=False)
             raise
 
     def expected_wait_s(self, items: int) -> float | None:

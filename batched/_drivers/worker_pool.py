@@ -25,7 +25,7 @@ from batched._core.halves import Aside
 from batched._core.shared_turns import Account
 from batched._drivers.circles import WORKERS, forget_worker
 from batched._drivers.current_worker import BROKEN, OF_THREAD, Worker
-from batched._drivers.fork_and_exit import register, start_thread
+from batched._drivers.fork_and_exit import NO_THREAD, register, start_thread
 from batched._drivers.private_python import HAS_DAEMONS
 from batched._drivers.runners import Runners
 from batched._drivers.shared_workers import Agenda, SharedWorkers
@@ -196,7 +196,7 @@ class WorkerPool:
             self.members.clear()
             try:
                 self._start_thread(min(self.workers, key=attrgetter("not_before")))
-            except RuntimeError as no_thread:  # the process has too many
+            except NO_THREAD as no_thread:
                 error = no_thread
         if error is not None:
             self._turn_all_away(error)
@@ -209,8 +209,7 @@ class WorkerPool:
             now = monotonic()
             for worker in self.workers:
                 if worker.thread is None and worker.not_before <= now:
-                    # Too many threads, or no memory for one: the others run all batches.
-                    with contextlib.suppress(RuntimeError, MemoryError):
+                    with contextlib.suppress(*NO_THREAD):  # the others run all batches
                         self._start_thread(worker)
                     return
 
@@ -221,7 +220,7 @@ class WorkerPool:
         """
         for worker in self.workers:
             if worker not in self._failed:
-                with contextlib.suppress(RuntimeError):  # the process has too many threads
+                with contextlib.suppress(*NO_THREAD):
                     self._start_thread(worker)
                     return True
         self._failed.clear()
@@ -237,7 +236,7 @@ class WorkerPool:
             if self.began is None:
                 self.began = monotonic()
             start_thread(thread)
-        except BaseException:  # Ctrl-C, or too many threads. A thread that runs all the same ends at once
+        except BaseException:  # Ctrl-C, or one of `NO_THREAD`. A thread that runs all the same ends at once
             self.members.discard(thread)
             worker.thread = None
             raise

@@ -14,7 +14,7 @@ from batched._core.batch import Batch
 from batched._core.batcher import Batcher
 from batched._drivers.circles import WORKERS, forget_worker
 from batched._drivers.driver import Driver
-from batched._drivers.fork_and_exit import start_thread
+from batched._drivers.fork_and_exit import NO_THREAD, start_thread
 from batched._drivers.private_python import HAS_DAEMONS, frames_of_threads
 from batched._drivers.step_lock import StepLock, is_outdated
 from batched._logs import log_error
@@ -165,7 +165,7 @@ class Workers:
                 self.members.clear()
                 try:
                     self._start_thread()
-                except RuntimeError as no_thread:  # the process has too many
+                except NO_THREAD as no_thread:
                     error = no_thread
                 else:
                     return
@@ -176,8 +176,7 @@ class Workers:
         self._may_start = False
         is_wanted = not self.waiting_for_turn or self._batcher.has_asides  # those that wait may not run that
         if is_wanted and 0 < len(self.members) < self.most:
-            # Too many threads, or no memory for one: the present workers run all batches.
-            with contextlib.suppress(RuntimeError, MemoryError):
+            with contextlib.suppress(*NO_THREAD):  # the present workers run all batches
                 self._start_thread()
 
     def _start_thread(self) -> None:
@@ -194,7 +193,7 @@ class Workers:
             self.members.add(thread)
             start_thread(thread)
             self.threads = [*(other for other in self.threads if other.is_alive()), thread]
-        except BaseException:  # Ctrl-C, or too many threads. A thread that runs all the same ends at once
+        except BaseException:  # Ctrl-C, or one of `NO_THREAD`. A thread that runs all the same ends at once
             self.members.discard(thread)
             raise
 

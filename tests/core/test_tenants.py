@@ -16,6 +16,7 @@ from batched._core.options import Options
 from batched._core.queue import Queue
 from batched._core.tenants import Tenants
 from batched._drivers.manual_clock import ManualDriver
+from batched._parts.divided import divide
 from batched.errors import QueueFullError
 from tests.kit.batcher_rules import COLLATOR
 from tests.kit.calls import listed, single
@@ -228,7 +229,9 @@ def test_a_call_is_expected_to_wait_for_the_turns_of_others_without_a_tenant_too
     """However many items of one tenant wait."""
     driver = driver_with()
     driver.push(*(of("flood") for _ in range(100)))
-    assert driver.queue.ahead(1, untold(), large=False) < BATCH
+    divided = divide(untold(2), [[0], [1]], lambda items, places: [items[place] for place in places])
+    for call in (untold(), divided):
+        assert driver.queue.ahead(1, call, large=False) < BATCH
     assert driver.queue.ahead(1, None, large=False) == 100
 
 

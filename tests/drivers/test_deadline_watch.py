@@ -12,6 +12,7 @@ import pytest
 
 import batched
 from batched import QueueFullError
+from batched._drivers.fork_and_exit import NO_THREAD
 from tests.kit.effort import times
 from tests.kit.gate import PATIENCE_S, Gate, until
 from tests.kit.held import held
@@ -151,14 +152,15 @@ def test_a_call_that_gives_up_waiting_for_room_lets_those_behind_it_in() -> None
     assert filling.result(PATIENCE_S) == [1, 2]
 
 
+@pytest.mark.parametrize("error", NO_THREAD)
 def test_without_a_thread_to_watch_it_a_future_is_late_when_the_worker_looks(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, error: type[Exception]
 ) -> None:
     """Too many threads in the process are no error of the caller; later futures are watched again."""
     gate, fn, first = held()
 
     def start(thread: threading.Thread) -> None:
-        raise RuntimeError("can't start new thread")
+        raise error
 
     with monkeypatch.context() as patched:
         patched.setattr(threading.Thread, "start", start)

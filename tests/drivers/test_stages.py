@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import batched
+from batched._drivers.fork_and_exit import NO_THREAD
 from batched._features.overlap import Overlap
 from tests.kit.gate import PATIENCE_S, Gate, until
 from tests.kit.kept import driver_of
@@ -75,14 +76,17 @@ def test_the_function_runs_in_one_thread() -> None:
     fn.shutdown()
 
 
-def test_too_many_threads_for_the_process_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The worker does all three stages."""
+@pytest.mark.parametrize("error", NO_THREAD)
+def test_too_many_threads_for_the_process_is_no_error(
+    monkeypatch: pytest.MonkeyPatch, error: type[Exception]
+) -> None:
+    """The worker does all three stages; so it does if there is no memory for another thread."""
     fn = staged(name="few stages")
     start = threading.Thread.start
 
     def none(thread: threading.Thread) -> None:
         if thread.name.startswith("batched: few stages, "):
-            raise RuntimeError("can't start new thread")
+            raise error
         start(thread)
 
     monkeypatch.setattr(threading.Thread, "start", none)

@@ -10,10 +10,13 @@ from typing import Any
 import pytest
 
 import batched
+from batched._core.call import Call
+from batched._core.queue import Queue
 from batched._drivers import telling
 from batched._drivers.step_lock import new_step_lock
 from tests.kit.failing_log import log_fails
-from tests.kit.gate import PATIENCE_S
+from tests.kit.gate import PATIENCE_S, AsyncGate, Gate, turns_until
+from tests.kit.kept import driver_of
 
 
 @pytest.mark.parametrize("kind", [SystemExit, KeyboardInterrupt])
@@ -47,6 +50,56 @@ def test_several_workers_that_run_out_of_memory_lose_nothing() -> None:
     assert fn(list(range(64))) == list(range(64))
     assert fn.stats.fits_memory == 4
     fn.shutdown()
+
+
+def change(fn: Any, how: str, patch: pytest.MonkeyPatch) -> None:
+    """Have the queue of `fn` classed anew, and memory run out once meanwhile."""
+    push_all, errors = Queue.push_all, iter([MemoryError()])
+
+    def fails_once(queue: Queue, calls: list[Call]) -> int:
+        if queue.in_hand:  # those that wait
+            for error in errors:
+                raise error
+        return push_all(queue, calls)
+
+    with patch.context() as patched:
+        patched.setattr(Queue, "push_all", fails_once)
+        with pytest.raises(MemoryError):
+            fn.configure(batch_size=2) if how == "configure" else driver_of(fn).take_turns()
+
+
+@pytest.mark.parametrize("how", ["configure", "take_turns"])
+def test_a_change_that_runs_out_of_memory_loses_no_call(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The calls that wait go on waiting, and run."""
+    gate = Gate(shut=True)
+    fn = batched.dynamically(gate, timeout_ms=0, batch_size=4)
+    futures = [fn.submit(0)]
+    gate.wait_for_batch()
+    futures += [fn.submit(item) for item in range(1, 6)]
+    assert fn.stats.queue_size == 5
+    change(fn, how, monkeypatch)
+    assert fn.stats.queue_size == 5
+    gate.open()
+    assert [future.result(PATIENCE_S) for future in futures] == list(range(6))
+    fn.shutdown()
+
+
+def test_nor_does_one_on_an_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same."""
+    gate = AsyncGate(shut=True)
+    fn = batched.aio.dynamically(gate, timeout_ms=0, batch_size=4)
+
+    async def main() -> list[int]:
+        tasks = [asyncio.create_task(fn.acall(0))]
+        await turns_until(lambda: gate.batches)
+        tasks += [asyncio.create_task(fn.acall(item)) for item in range(1, 6)]
+        await turns_until(lambda: fn.stats.queue_size == 5)
+        change(fn, "configure", monkeypatch)
+        gate.opened.set()
+        async with asyncio.timeout(PATIENCE_S):
+            return await asyncio.gather(*tasks)
+
+    assert asyncio.run(main()) == list(range(6))
 
 
 @pytest.fixture

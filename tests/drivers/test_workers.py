@@ -14,6 +14,7 @@ import pytest
 import batched
 import batched.inference
 from batched._drivers import workers as workers_module
+from batched._drivers.fork_and_exit import NO_THREAD
 from tests.kit.effort import times
 from tests.kit.gate import PATIENCE_S, Gate, turns, turns_until, until
 from tests.kit.kept import driver_of
@@ -67,12 +68,10 @@ def test_a_worker_that_starts_late_does_not_put_another_to_sleep(monkeypatch: py
     fn.shutdown()
 
 
-@pytest.mark.parametrize(
-    "error", [RuntimeError("can't start new thread"), MemoryError()], ids=["threads", "memory"]
-)
+@pytest.mark.parametrize("error", NO_THREAD)
 @pytest.mark.parametrize("shared", [False, True])
 def test_too_many_threads_for_the_process_is_no_error(
-    monkeypatch: pytest.MonkeyPatch, error: Exception, shared: bool
+    monkeypatch: pytest.MonkeyPatch, error: type[Exception], shared: bool
 ) -> None:
     """Those there are do the work; so they do if there is no memory for another."""
     pool = batched.Workers(8)
@@ -218,18 +217,23 @@ def test_a_deadline_that_is_far_wakes_nobody(options: dict[str, Any]) -> None:
     assert gate.batches == [list(range(5)), list(range(8))]
 
 
-def test_callers_hear_of_it_when_no_thread_can_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("error", NO_THREAD)
+@pytest.mark.parametrize("shared", [False, True])
+def test_callers_hear_of_it_when_no_thread_can_be_started(
+    monkeypatch: pytest.MonkeyPatch, error: type[Exception], shared: bool
+) -> None:
     """They get the error instead of waiting for ever, and a later call works."""
 
     def start(self: threading.Thread) -> None:
-        raise RuntimeError("can't start new thread")
+        raise error("can't start new thread")
 
-    fn = batched.dynamically(Gate(), timeout_ms=0)
+    pool = batched.Workers(2) if shared else None
+    fn = batched.dynamically(Gate(), timeout_ms=0, workers=pool)
     with monkeypatch.context() as patched:
         patched.setattr(threading.Thread, "start", start)
-        with pytest.raises(RuntimeError, match="can't start new thread"):
+        with pytest.raises(error, match="can't start new thread"):
             fn(1)
-        assert isinstance(fn.submit(1).exception(0), RuntimeError)
+        assert isinstance(fn.submit(1).exception(0), error)
     assert fn(2) == 2
 
 

@@ -422,11 +422,18 @@ def order_of(gate: Gate, calls: list[tuple[Any, Any]]) -> list[Any]:
     return [batch[0] for batch in gate.batches[1:]]
 
 
-def test_clients_take_turns(held: Served, gate: Gate) -> None:
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"cache": {}}, {"fair_by": TENANT.get}, {"cache": {}, "group_by": len}],
+    ids=["plain", "cache", "fair_by", "cache and group_by"],
+)
+def test_clients_take_turns(gate: Gate, options: dict[str, Any]) -> None:
     """A client with one call does not wait for all those of another one."""
-    many, one = held.connect().f, held.connect(wait_s=2).f
-    found = order_of(gate, [*((many, ("many", at)) for at in range(10)), (one, "one")])
-    assert found.index("one") <= 2
+    fn = batched.dynamically(gate, batch_size=1, timeout_ms=0, name="f", **options)
+    with served(fn) as server:
+        many, one = server.connect().f, server.connect(wait_s=2).f
+        found = order_of(gate, [*((many, ("many", at)) for at in range(10)), (one, ("one", 0))])
+        assert found.index(("one", 0)) <= 2
 
 
 def test_a_fair_by_of_the_client_says_the_tenant(held: Served, gate: Gate) -> None:

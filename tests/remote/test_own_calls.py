@@ -160,6 +160,23 @@ def test_equal_items_share_a_run_and_a_cache(gate: Gate) -> None:
         assert gate.batches == [[1], [2]]
 
 
+def test_an_equal_item_of_a_client_that_waits_long_runs_for_the_process_too(gate: Gate) -> None:
+    """In its own turn; behind its own calls, it is waited for."""
+    fn = batched.dynamically(gate, batch_size=2, timeout_ms=0, name="fn", cache={})
+    with served(fn) as server:
+        client = server.connect().fn
+        futures = [client.submit(-1)]
+        gate.wait_for_batch()
+        futures += [client.submit(at) for at in range(80)]
+        queued(fn, 80)
+        futures += [fn.submit(79), fn.submit(79)]
+        queued(fn, 81)
+        gate.open()
+        assert answers(futures) == [-1, *range(80), 79, 79]
+        assert 79 in gate.batches[1]
+        assert sum(batch.count(79) for batch in gate.batches) == 2
+
+
 class Model:
     """A model with a batched method."""
 

@@ -109,6 +109,43 @@ def test_calls_of_the_process_are_one_tenant(options: dict[str, Any], gate: Gate
             assert {row.split()[0] for row in batch} == {"theirs", "my"}
 
 
+@pytest.mark.parametrize(
+    "options", [{}, {"cache": {}}, {"fair_by": TENANT.get}, {"group_by": type, "cache": {}}]
+)
+def test_each_client_is_a_tenant_whatever_is_in_front_of_the_queue(options: Any, gate: Gate) -> None:
+    """One with many calls does not hold up another one."""
+    fn = batched.dynamically(gate, batch_size=3, timeout_ms=0, name="fn", **options)
+    with served(fn) as server:
+        one, other = server.connect().fn, server.connect().fn
+        futures = [one.submit("first")]
+        gate.wait_for_batch()
+        for each, name in ((one, "one"), (other, "two"), (fn, "own")):
+            futures += [each.submit(f"{name} {at}") for at in range(4)]
+            queued(fn, len(futures) - 1)
+        gate.open()
+        answers(futures)
+        for batch in gate.batches[1:]:
+            assert {row.split()[0] for row in batch} == {"one", "two", "own"}
+
+
+def test_an_item_of_a_long_list_is_asked_for_by_others(gate: Gate) -> None:
+    """Such a list was read before the function had tenants, or is of the process, which has none."""
+    fn = batched.dynamically(gate, batch_size=100, timeout_ms=0, name="fn", cache={})
+    with ThreadPoolExecutor() as pool:
+        futures = [pool.submit(fn, -1)]
+        gate.wait_for_batch()
+        futures.append(pool.submit(fn, [*range(80)]))
+        queued(fn, 80)
+        with served(fn) as server:
+            client = server.connect().fn
+            futures.append(pool.submit(fn, [*range(80, 160)]))
+            queued(fn, 160)
+            futures += [fn.submit(1), client.submit(2), fn.submit(81), client.submit(82)]
+            queued(fn, 164)
+            gate.open()
+            assert answers(futures) == [-1, [*range(80)], [*range(80, 160)], 1, 2, 81, 82]
+
+
 def test_a_fair_by_of_the_function_goes_on_for_calls_of_the_process(gate: Gate) -> None:
     """Clients are tenants besides: in the context of a caller that is not here, it is not asked."""
     fn = batched.dynamically(gate, batch_size=3, timeout_ms=0, name="fn", fair_by=TENANT.get)

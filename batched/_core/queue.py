@@ -176,8 +176,7 @@ class Queue:
         small = self.items - self._large_items
         ahead = self._large_items if large else small
         if self.tenants is not None:
-            # Of a call that is divided, perhaps only its parts have one.
-            if call is not None and (hasattr(call, "tenant") or not call.is_divided):
+            if call is not None:
                 ahead = min(ahead, self.tenants.ahead(call, items, self.batch_size, large=large))
         elif large:
             each = _READ_AHEAD * self.batch_size if hasattr(call, "flow") else max(items, self.batch_size)

@@ -146,6 +146,24 @@ def test_an_item_of_a_long_list_is_asked_for_by_others(gate: Gate) -> None:
             assert answers(futures) == [-1, [*range(80)], [*range(80, 160)], 1, 2, 81, 82]
 
 
+def test_a_list_of_the_process_is_not_late_for_what_waits_of_a_client(gate: Gate) -> None:
+    """It takes turns with that, also where the list is divided."""
+    fn = batched.dynamically(gate, batch_size=4, timeout_ms=0, name="fn", length=len, max_batch_length=1000)
+    with served(fn) as server:
+        client = server.connect().fn
+        futures = [client.submit("first")]
+        gate.wait_for_batch()
+        futures += [client.submit(f"client {at}") for at in range(40)]
+        queued(fn, 40)
+        queue, collator = driver_of(fn).batcher.queue, driver_of(fn).collator
+        one, several = (collator.read(fn, (each,), {}, 0.0) for each in ("own", ["own", "own too"]))
+        assert several.is_divided
+        assert queue.ahead(1, one, large=False) < 40
+        assert queue.ahead(2, several, large=False) < 40
+        gate.open()
+        answers(futures)
+
+
 def test_a_fair_by_of_the_function_goes_on_for_calls_of_the_process(gate: Gate) -> None:
     """Clients are tenants besides: in the context of a caller that is not here, it is not asked."""
     fn = batched.dynamically(gate, batch_size=3, timeout_ms=0, name="fn", fair_by=TENANT.get)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import ContextVar
@@ -256,6 +257,19 @@ def test_the_function_goes_on_when_its_server_has_ended(gate: Gate) -> None:
         assert [server.connect().fn(3) for server in (first, second)] == [3, 3]
         assert fn(4) == 4
     assert fn.stats.total_processed == 5
+
+
+def test_a_function_can_be_served_any_number_of_times() -> None:
+    """Nothing is left of a server that has ended: here a queue that is made of that of the one before."""
+
+    @batched.aio.dynamically(timeout_ms=0)
+    async def fn(items: list[int]) -> list[int]:
+        return items
+
+    driver = driver_of(fn)
+    for _ in range(sys.getrecursionlimit()):
+        driver.take_turns()
+    assert asyncio.run(fn.acall(1)) == 1
 
 
 def test_an_end_of_the_function_is_one_for_clients() -> None:

@@ -272,6 +272,26 @@ def test_a_function_can_be_served_any_number_of_times() -> None:
     assert asyncio.run(fn.acall(1)) == 1
 
 
+def test_a_server_does_not_wait_for_a_stream_of_its_process(gate: Gate) -> None:
+    """A batch that is refilled goes on for as long as calls of the process join it."""
+
+    @batched.dynamically(timeout_ms=0, continuous=True)
+    def fn(items: list[int]) -> Iterator[list[int]]:
+        yield items
+        gate(items)
+        yield items
+
+    with served(fn) as server:
+        assert next(server.connect().fn.stream(0)) == 0
+        gate.let_through()
+        gate.wait_for_batch()
+        pieces = fn.stream(1)
+        assert next(pieces) == 1
+        gate.wait_for_batch()
+    gate.open()
+    assert [*pieces] == [1]
+
+
 def test_an_end_of_the_function_is_one_for_clients() -> None:
     """It takes no more calls, of any process."""
     fn = batched.dynamically(Gate(), timeout_ms=0, name="fn")

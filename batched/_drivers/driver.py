@@ -77,7 +77,7 @@ class Driver(ABC):
             self.collator.take_given_tenants()
 
     async def rest(self) -> None:
-        """Return once what is told of batches has been told; and before, once those that run have ended."""
+        """Return once what is told of batches has been told: drivers wait for those that run first."""
         await self.teller.aflush()
 
     def _close(self) -> None:

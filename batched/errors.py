@@ -133,10 +133,7 @@ def _twin(error: BaseException) -> BaseException:
             twin = copy.copy(error)
             if twin is not error and type(twin) is cls and str(twin) == str(error):
                 return twin
-    args = _given(error, builtin)
-    if isinstance(error, BaseExceptionGroup):  # a subclass may have more arguments
-        args = (error.message, error.exceptions)
-    made = _made(cls, args)
+    made = _made(cls, _given(error, builtin))
     if native is not builtin and str(made) != str(error):
         raise TypeError(cls)
     return made
@@ -150,8 +147,10 @@ def _given(error: BaseException, builtin: Any) -> tuple[Any, ...]:
     """Return the arguments that the built-in part of `error` was made of.
 
     A class such as `smtplib.SMTPDataError` sets `args`, and never calls the `__init__` of `OSError`, which
-    would take them for an `errno` and its text.
+    would take them for an `errno` and its text. A class of groups may have arguments of its own.
     """
+    if isinstance(error, BaseExceptionGroup):
+        return error.message, error.exceptions
     args: tuple[Any, ...] = builtin.__reduce__(error)[1]
     is_unset = OSError in builtin.__mro__ and _errno(error) is None and _strerror(error) is None
     return () if is_unset and args[:2] != (None, None) else args

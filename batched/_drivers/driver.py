@@ -52,6 +52,7 @@ class Driver(ABC):
         self.streams: bool = streams
         self.closed: bool = False
         self._queue = queue
+        self._takes_turns = False
         self.admits_with_lock: bool = admits_with_lock(options)
         self._begin_anew()
 
@@ -69,12 +70,14 @@ class Driver(ABC):
 
     def take_turns(self) -> None:
         """Have tenants take turns from now on; calls that have none are of one together."""
-        self._queue = with_tenants(self._queue)
+        if not self._takes_turns:  # else each server would make one more layer around the queue
+            self._queue = with_tenants(self._queue)
+            self._takes_turns = True
         if isinstance(self.collator, LayeredCollator):
             self.collator.take_given_tenants()
 
     async def rest(self) -> None:
-        """Return once what is told of batches has been told; and before, once those that run have ended."""
+        """Return once what is told of batches has been told: drivers wait for those that run first."""
         await self.teller.aflush()
 
     def _close(self) -> None:

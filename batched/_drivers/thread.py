@@ -361,9 +361,12 @@ class ThreadDriver(Driver):
         await self.teller.aflush()
 
     async def rest(self) -> None:
-        """Return once the batches that run now have ended, and what is told of them has been told."""
+        """Return once the batches that run now have ended, or stream, and what is told of them has been told.
+
+        A batch that streams may go on for as long as calls come, which join it.
+        """
         running = [*self.batcher.running]
-        while any(batch in self.batcher.running for batch in running):  # noqa: ASYNC110  they tell no loop
+        while any(batch in self.batcher.running and not batch.begun for batch in running):  # noqa: ASYNC110  they tell no loop
             await asyncio.sleep(_LOOK_S)
         await super().rest()
 

@@ -145,6 +145,11 @@ def check_replaceable(path: str) -> None:
     with contextlib.suppress(FileNotFoundError):  # one step: a server that ends may remove it at any moment
         if not stat.S_ISSOCK(Path(path).lstat().st_mode):
             raise FileExistsError(f"{path} is no socket, so it is not replaced by one: choose another path")
+    check_folder(path)
+
+
+def check_folder(path: str | Path) -> None:
+    """Raise `FileNotFoundError` if there is no folder for a file at `path`."""
     if not Path(path).parent.exists():
         raise FileNotFoundError(f"there is no folder for {path}: make it, or choose another path")
 

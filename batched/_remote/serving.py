@@ -20,7 +20,7 @@ from batched._api.through_class import ThroughClass
 from batched._core.option_checks import an_int
 from batched._drivers.private_python import running_loop_or_none
 from batched._logs import log
-from batched._remote.addresses import Address, host_and_port, listen, shown
+from batched._remote.addresses import Address, check_folder, host_and_port, listen, shown
 from batched._remote.frames import MAX_FRAME_BYTES
 from batched._remote.http import Metrics, Page
 from batched._remote.protocols import codec_named
@@ -325,6 +325,7 @@ def _leave(loop: asyncio.AbstractEventLoop, number: signal.Signals, handler: Any
 def token_in(file: Path) -> str:
     """Return the token in a file. One that is missing is made, readable for this user only."""
     if not file.exists():
+        check_folder(file)
         _make_token(file)
     try:
         token = file.read_text("utf-8").strip()

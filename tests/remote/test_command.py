@@ -377,6 +377,8 @@ def test_a_token_file_without_a_token_is_refused(held: bytes, message: str) -> N
             batched.serve(increment, bind="tcp:127.0.0.1:0", token_file=found / "token")
     with pytest.raises(ValueError, match="either"):
         batched.serve(increment, bind="tcp:127.0.0.1:0", token_file="token", token=TOKEN)
+    with pytest.raises(FileNotFoundError, match="there is no folder for none/token: make it"):
+        batched.serve(increment, bind="tcp:127.0.0.1:0", token_file="none/token")
 
 
 @pytest.mark.parametrize(

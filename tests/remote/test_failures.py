@@ -74,6 +74,17 @@ class Group(ExceptionGroup[Exception]):
     """A group of one's own."""
 
 
+class Counted(ExceptionGroup[Exception]):
+    """A group that takes other arguments, as in the documentation of Python."""
+
+    code: int
+
+    def __new__(cls, errors: list[Exception], code: int) -> Counted:  # noqa: PYI034  as it stands there
+        made = super().__new__(Counted, f"code {code}", errors)
+        made.code = code
+        return made
+
+
 class Odd(Exception):
     """One of which nothing can be had."""
 
@@ -214,6 +225,8 @@ def test_groups_cross_with_each_of_their_errors() -> None:
     with pytest.raises(ExceptionGroup) as caught:
         raise found
     assert caught.value.split(Own)[0] is not None
+    found = there_and_back(Counted([Plain("y")], 3))
+    assert (type(found), found.message, found.code) == (Counted, "code 3", 3)
 
 
 def test_an_error_of_which_nothing_can_be_had_still_arrives() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import ContextVar
@@ -107,6 +108,61 @@ def test_calls_of_the_process_are_one_tenant(options: dict[str, Any], gate: Gate
         answers(futures)
         for batch in gate.batches[1:]:
             assert {row.split()[0] for row in batch} == {"theirs", "my"}
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"cache": {}}, {"fair_by": TENANT.get}, {"group_by": type, "cache": {}}]
+)
+def test_each_client_is_a_tenant_whatever_is_in_front_of_the_queue(options: Any, gate: Gate) -> None:
+    """One with many calls does not hold up another one."""
+    fn = batched.dynamically(gate, batch_size=3, timeout_ms=0, name="fn", **options)
+    with served(fn) as server:
+        one, other = server.connect().fn, server.connect().fn
+        futures = [one.submit("first")]
+        gate.wait_for_batch()
+        for each, name in ((one, "one"), (other, "two"), (fn, "own")):
+            futures += [each.submit(f"{name} {at}") for at in range(4)]
+            queued(fn, len(futures) - 1)
+        gate.open()
+        answers(futures)
+        for batch in gate.batches[1:]:
+            assert {row.split()[0] for row in batch} == {"one", "two", "own"}
+
+
+def test_an_item_of_a_long_list_is_asked_for_by_others(gate: Gate) -> None:
+    """Such a list was read before the function had tenants, or is of the process, which has none."""
+    fn = batched.dynamically(gate, batch_size=100, timeout_ms=0, name="fn", cache={})
+    with ThreadPoolExecutor() as pool:
+        futures = [pool.submit(fn, -1)]
+        gate.wait_for_batch()
+        futures.append(pool.submit(fn, [*range(80)]))
+        queued(fn, 80)
+        with served(fn) as server:
+            client = server.connect().fn
+            futures.append(pool.submit(fn, [*range(80, 160)]))
+            queued(fn, 160)
+            futures += [fn.submit(1), client.submit(2), fn.submit(81), client.submit(82)]
+            queued(fn, 164)
+            gate.open()
+            assert answers(futures) == [-1, [*range(80)], [*range(80, 160)], 1, 2, 81, 82]
+
+
+def test_a_list_of_the_process_is_not_late_for_what_waits_of_a_client(gate: Gate) -> None:
+    """It takes turns with that, also where the list is divided."""
+    fn = batched.dynamically(gate, batch_size=4, timeout_ms=0, name="fn", length=len, max_batch_length=1000)
+    with served(fn) as server:
+        client = server.connect().fn
+        futures = [client.submit("first")]
+        gate.wait_for_batch()
+        futures += [client.submit(f"client {at}") for at in range(40)]
+        queued(fn, 40)
+        queue, collator = driver_of(fn).batcher.queue, driver_of(fn).collator
+        one, several = (collator.read(fn, (each,), {}, 0.0) for each in ("own", ["own", "own too"]))
+        assert several.is_divided
+        assert queue.ahead(1, one, large=False) < 40
+        assert queue.ahead(2, several, large=False) < 40
+        gate.open()
+        answers(futures)
 
 
 def test_a_fair_by_of_the_function_goes_on_for_calls_of_the_process(gate: Gate) -> None:
@@ -218,6 +274,39 @@ def test_the_function_goes_on_when_its_server_has_ended(gate: Gate) -> None:
         assert [server.connect().fn(3) for server in (first, second)] == [3, 3]
         assert fn(4) == 4
     assert fn.stats.total_processed == 5
+
+
+def test_a_function_can_be_served_any_number_of_times() -> None:
+    """Nothing is left of a server that has ended: here a queue that is made of that of the one before."""
+
+    @batched.aio.dynamically(timeout_ms=0)
+    async def fn(items: list[int]) -> list[int]:
+        return items
+
+    driver = driver_of(fn)
+    for _ in range(sys.getrecursionlimit()):
+        driver.take_turns()
+    assert asyncio.run(fn.acall(1)) == 1
+
+
+def test_a_server_does_not_wait_for_a_stream_of_its_process(gate: Gate) -> None:
+    """A batch that is refilled goes on for as long as calls of the process join it."""
+
+    @batched.dynamically(timeout_ms=0, continuous=True)
+    def fn(items: list[int]) -> Iterator[list[int]]:
+        yield items
+        gate(items)
+        yield items
+
+    with served(fn) as server:
+        assert next(server.connect().fn.stream(0)) == 0
+        gate.let_through()
+        gate.wait_for_batch()
+        pieces = fn.stream(1)
+        assert next(pieces) == 1
+        gate.wait_for_batch()
+    gate.open()
+    assert [*pieces] == [1]
 
 
 def test_an_end_of_the_function_is_one_for_clients() -> None:

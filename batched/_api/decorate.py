@@ -95,7 +95,7 @@ def _check_function(func: Any) -> None:
 def _parameters_of(func: Any) -> list[str]:
     """Return the names of the parameters that `func` is called with."""
     is_unbound = isinstance(func, classmethod | staticmethod)
-    own = inspect.signature(func.__func__ if is_unbound else func, follow_wrapped=False)
+    own = signature_of(func.__func__ if is_unbound else func, follow_wrapped=False)
     return [*own.parameters][isinstance(func, classmethod) :]
 
 

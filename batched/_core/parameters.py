@@ -19,9 +19,9 @@ if _IS_LAZY:
     _LATER["annotation_format"] = _annotationlib.Format.FORWARDREF
 
 
-def signature_of(function: Callable[..., Any]) -> Signature:
+def signature_of(function: Callable[..., Any], *, follow_wrapped: bool = True) -> Signature:
     """Return the signature of a function; `TypeError` or `ValueError` if it has none, as some in C."""
-    return signature(function, **_LATER)
+    return signature(function, follow_wrapped=follow_wrapped, **_LATER)
 
 
 def annotations_of(function: Any) -> Any:

@@ -105,7 +105,7 @@ class Batcher(Inbox):
         self.begin()
 
     def begin(self) -> None:
-        """Begin with an empty queue, and with nothing learned."""
+        """Begin with an empty queue; features begin anew, with what they keep."""
         options = self.options
         self.queue: Any = self._new_queue(options.batch_size, options.small_batch_threshold)
         """A `Queue`, or `KeyedQueues`: `is_keyed` says which, where it matters."""

@@ -10,7 +10,6 @@ behind a running batch. All but the inbox needs the lock of the driver.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Sequence
 from math import inf
 from operator import attrgetter
@@ -23,8 +22,9 @@ from batched._core.call import Call, Slice, completed
 from batched._core.collator import Collator
 from batched._core.counters import Counters
 from batched._core.effects import Effects
+from batched._core.first import First
 from batched._core.gate import Gate
-from batched._core.halves import Aside, Half, halves_of
+from batched._core.halves import Aside, Half
 from batched._core.hooks import HOOKS, Feature, Run
 from batched._core.inbox import Inbox
 from batched._core.keyed_queues import KeyedQueues
@@ -93,8 +93,8 @@ class Batcher(Inbox):
         self.effects: Effects = Effects()
         self.running: dict[Batch, float] = {}
         """When each batch started that runs."""
-        self.first: deque[Half] = deque()
-        """The parts of batches that are to run before the queue."""
+        self.first: First = First()
+        """What is to run before the queue."""
         self._has_divided = False  # whether any call is a part of another
         self._known_keys: KnownKeys = KnownKeys()
         self.keys_may_change: bool = False
@@ -114,8 +114,7 @@ class Batcher(Inbox):
         """An error of this library, while it queued calls."""
         self.in_hand: list[Call] = []  # these calls
         self.ending: list[Call] = []  # that are being answered with an error
-        self._has_first = False  # whether the next batch is the first of `first`, as `plan` has found
-        self._aside_ran = False  # last: then calls that are due have a turn
+        self._ahead: Half | None = None  # what of `first` is the next batch, as `plan` has found
         self.window: Window = AtOnce(StartReason.NO_GAIN)
         """Says until when a batch that is not full is held back."""
         self._reason = StartReason.FULL  # why the next batch is due
@@ -444,8 +443,8 @@ class Batcher(Inbox):
             look(now)
         queue = self.queue
         delay: float | None = None
-        self._has_first = bool(self.first) and self._finds_first(now, skips_asides=self._aside_ran)
-        if self._has_first:
+        ahead = self._find_first(now) if self.first else None
+        if ahead is not None and not self.first.yields(ahead):
             delay = 0.0
         elif not queue.items:
             pass
@@ -460,8 +459,9 @@ class Batcher(Inbox):
             for sooner in self._start:
                 start, self._reason = sooner(start, self._reason, now)
             delay = start - now if start > now else 0.0
-        if self._aside_ran and self.first and delay != 0.0 and self._finds_first(now):
-            self._has_first, delay = True, 0.0
+        if ahead is not None and self.first.yields(ahead):
+            ahead, delay = (None if delay == 0.0 else ahead), 0.0
+        self._ahead = ahead
         self.effects.has_moved = False
         self.wake_after = 1
         if delay is not None:
@@ -490,8 +490,8 @@ class Batcher(Inbox):
         When its oldest call came, when a deadline wants it to start, and whether it has large calls only.
         """
         oldest, is_large = inf, False
-        if self.first:
-            oldest = min(call.arrived for call in self.first[0].calls)
+        if self._ahead is not None:
+            oldest = min(call.arrived for call in self._ahead.calls)
         elif self.queue.items:
             oldest, is_large = self.queue.oldest(), not self.queue.small_items
         return oldest, self._start_by(now), is_large
@@ -508,16 +508,14 @@ class Batcher(Inbox):
 
         It is empty if the keys of all of its calls have changed.
         """
-        if self._has_first:
-            batch: Batch = self.first[0]
+        if self._ahead is not None:
+            batch: Batch = self._ahead
+            self.first.take(self._ahead, self.running, now)
             if isinstance(batch, Aside):
-                self._aside_ran = True
-                return self.first.popleft()
-            self.running[batch] = now  # first: so Ctrl-C loses no call
-            self.first.popleft()
+                return batch
         else:
             queue = self.queue
-            self._aside_ran = False
+            self.first.aside_ran = False
             urgent = self._ask_for_urgent(now) if self._urgent and queue.may_choose() else None
             if queue.is_keyed:
                 batch = self._take_in_turn(now, urgent)
@@ -576,33 +574,16 @@ class Batcher(Inbox):
             room = limit(queue, room, now)
         return room
 
-    def _finds_first(self, now: float, *, skips_asides: bool = False) -> bool:
-        """Have a part come first that may run now; return whether there is one.
+    def _find_first(self, now: float) -> Half | None:
+        """Return what of `first` may run now; count what of it no caller wants any more."""
 
-        It is wanted, is behind no batch that runs, and has `batch_size` items at most, which may change.
-        """
-        first = self.first
-        while True:
-            part = next((each for each in first if self._may_start(each, skips_asides)), None)
-            if part is None:
-                return False
-            if first[0] is not part:
-                first.appendleft(part)  # before it is taken from its place: so Ctrl-C loses no call
-                del first[first.index(part, 1)]
+        def prune(part: Half) -> None:
             if part.error is None:  # it was cut off a batch before that ran
                 self._drop_unrun(part.prune())
             else:
                 self.prune(part, now)
-            if 0 < part.size <= self.options.batch_size:
-                return True
-            halves = halves_of(part, part.error, part.search)
-            first.extendleft(reversed(halves))
-            del first[len(halves)]
 
-    def _may_start(self, part: Half, skips_asides: bool) -> bool:  # noqa: FBT001
-        if part.behind in self.running or (skips_asides and isinstance(part, Aside)):
-            return False
-        return part.may_start()
+        return self.first.find(self.running, self.options.batch_size, prune)
 
     def _refuse_changed(self, batch: Batch, now: float) -> None:
         """Remove from `batch`, which has just been taken, the calls of which a key has changed; they fail."""
@@ -693,9 +674,7 @@ class Batcher(Inbox):
         del self.running[batch]
         if parts:  # else all callers have left
             self.counters.divided += len(parts) > 1 or not hasattr(batch, "blames_worker")  # it was to blame
-        at = 1 if isinstance(batch, Half) and batch.precedes_other_half and self.first else 0
-        for part in reversed(parts):
-            self.first.insert(at, part)
+        self.first.put_again(batch, parts)
 
     def report(self, error: BaseException) -> None:
         """Have `error` told, which a batch has raised though each of its items works."""
@@ -718,11 +697,11 @@ class Batcher(Inbox):
     @property
     def has_asides(self) -> bool:
         """Whether such a batch is to run: perhaps not every worker may run it. Needs the lock."""
-        return any(isinstance(part, Aside) for part in self.first)
+        return bool(self.first) and bool(self.first.asides)
 
     def end_first(self, error: BaseException, now: float) -> None:
         """Answer the calls of the parts that were to run before the queue with `error`: they do not run."""
-        for part in [part for part in self.first if not isinstance(part, Aside)]:
+        for part in self.first.parts:
             self.first.remove(part)
             self.end_unrun(part, error, now, now)
 
@@ -844,7 +823,7 @@ class Batcher(Inbox):
         if outside := self.admission.clear():
             self.add(outside)  # and out again, so that they count
         calls = self.waiting()
-        calls += [call for part in self.first if isinstance(part, Aside) for call in part.calls]
+        calls += [call for aside in self.first.asides for call in aside.calls]
         self.ending += [call for call in calls if call.missing]
         unanswered = set_error(calls, error)
         for call in calls:
@@ -882,12 +861,7 @@ class Batcher(Inbox):
     def unfinished(self) -> int:
         """How many items wait or run."""
         waiting: int = self.queue.items
-        return waiting + sum(batch.size for batch in self.running) + self.again
-
-    @property
-    def again(self) -> int:
-        """How many items are in batches that are to run before the queue."""
-        return sum([part.size for part in self.first if not isinstance(part, Aside)])
+        return waiting + sum(batch.size for batch in self.running) + self.first.items
 
     def figures(self) -> dict[str, Any]:
         """What its features add to `stats`."""
@@ -923,7 +897,7 @@ def snapshot(counters: Counters, batchers: Sequence[Batcher], now: float, gone: 
     return counters.snapshot(
         waiting=sum(batcher.queue.items for batcher in batchers),
         running=[(batch.size, now - since) for each in batchers for batch, since in each.running.items()],
-        again=sum(each.again for each in batchers),
+        again=sum(each.first.items for each in batchers),
         paused=any(each.figures().get("isolation_paused", False) for each in batchers),
         fits=lessons.fits,
         best=lessons.best,

@@ -32,6 +32,13 @@ _COLLECTIONS = (tuple, set, frozenset, range, deque, MappingView)
 """What is no list, and may have been meant as one."""
 
 
+BELONGS = ("flow", "key", "tenant")
+"""The slots of a call that say what it belongs to: its map, and what `group_by` and `fair_by` have returned.
+
+They are unset where it belongs to nothing. A call in the place of another belongs to the same.
+"""
+
+
 class Row(tuple[Any, ...]):
     """An element of a `map` over several iterables: one item of several columns."""
 
@@ -213,6 +220,12 @@ class Call(TaskAwaitable):
         for part in self.parts or (self,):
             if part.deadline is not None:
                 part.deadline = None if deadline is None else max(part.deadline, deadline)
+
+    def belong_with(self, call: Call) -> None:
+        """Belong to what `call` belongs to, in the place of which this one runs."""
+        for slot in BELONGS:
+            if hasattr(call, slot):
+                setattr(self, slot, getattr(call, slot))
 
     def leave(self) -> Sequence[Call]:
         """Return the calls to drop, now that this one is not wanted any more."""

@@ -12,7 +12,7 @@ from collections.abc import Hashable
 from typing import Any
 from weakref import WeakKeyDictionary, ref
 
-from batched._core.call import Call
+from batched._core.call import BELONGS, Call
 from batched.errors import BatchError
 
 _FIXED = frozenset({str, int, bytes, float, bool, complex, type(None), type})
@@ -140,8 +140,7 @@ KnownKeys = WeakKeyDictionary[Key, ref[Key]]
 
 def keys_of(call: Call) -> list[Key]:
     """Return the keys of `call` that may change."""
-    found = (getattr(call, "key", None), getattr(call, "tenant", None))
-    return [key for key in found if type(key) is Key]
+    return [key for slot in BELONGS if type(key := getattr(call, slot, None)) is Key]
 
 
 def fault_of(call: Call) -> BatchError | None:

@@ -39,7 +39,7 @@ def give_up_batch(batcher: Batcher, batch: Batch, error: BaseException) -> None:
 def give_up_all(batcher: Batcher, error: BaseException) -> None:
     """Answer all calls that wait with `error`, a fault of this library. Counters, and what runs, go on."""
     counters = batcher.counters
-    counters.cancelled += batcher.again
+    counters.cancelled += batcher.first.items
     retried = [call for part in batcher.first for call in part.calls]
     batcher.first.clear()
     new = batcher.arriving[:]

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from batched._core.batch import Batch
 from batched._core.call import Call
 from batched._core.counters import Counters
+from batched._core.first import First
 from batched._core.halves import Half
 from batched._policy.window import Window
 
@@ -27,7 +28,7 @@ class River(Protocol):
     """A `Queue`, or `KeyedQueues`."""
     counters: Counters
     running: dict[Batch, float]
-    first: deque[Half]
+    first: First
     streams: bool
     """Whether the function generates: then its consumers say how long a batch takes."""
 

@@ -108,7 +108,7 @@ class StreamBatcher(Batcher):
         self._fail_late([batch.slices[at][0] for at in gone])
         self._leave(batch, gone)
         if self.first:
-            self._finds_first(now)  # drops what no caller wants any more
+            self._find_first(now)  # drops what no caller wants any more
         joined: Sequence[Slice] = ()
         if lets_join and self.queue.items and not self.first:  # else a part of a batch waits for its end
             joined = self._join(batch, key, now)

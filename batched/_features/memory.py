@@ -86,10 +86,7 @@ class FitsMemory(Feature):
         first = self.river.first
         for half in [each for each in first if type(each) is Half and each.size > 1]:
             if self._sizes.size_of(half.size) >= size:
-                at = first.index(half)
-                for part in reversed(self._parts_of(half, half.error, size, half.search)):
-                    first.insert(at + 1, part)  # before the half is removed: so Ctrl-C loses no call
-                del first[at]
+                first.replace(half, self._parts_of(half, half.error, size, half.search))
 
     def _parts_of(
         self, batch: Batch, error: BaseException | None, size: int, search: Search | None

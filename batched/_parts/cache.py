@@ -223,8 +223,7 @@ def ask_as(call: Call, cached: CachedCall) -> None:
     """Have `call` ask as `cached` does, in the place of which it runs."""
     call.deadline = cached.deadline
     call.bulk = cached.bulk
-    if hasattr(cached, "flow"):
-        call.flow = cached.flow
+    call.belong_with(cached)
     call.keep_errors = True
 
 

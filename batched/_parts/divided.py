@@ -187,10 +187,5 @@ def like(new: CallT, call: Call, inputs: Any, size: int) -> CallT:
     new.begin(call.function, inputs, size, call.many, call.arrived, call.deadline, call.bulk)
     new.keep_errors = call.keep_errors
     new.context = call.context
-    if hasattr(call, "flow"):
-        new.flow = call.flow
-    if hasattr(call, "key"):
-        new.key = call.key
-    if hasattr(call, "tenant"):
-        new.tenant = call.tenant
+    new.belong_with(call)
     return new

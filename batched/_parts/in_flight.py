@@ -92,10 +92,7 @@ class CachedCall(Call):
         self.begin(uncached.function, None, uncached.size, uncached.many, uncached.arrived)
         self.uncached = uncached
         """The call as it would be without a cache."""
-        if hasattr(uncached, "key"):
-            self.key = uncached.key
-        if hasattr(uncached, "tenant"):
-            self.tenant = uncached.tenant
+        self.belong_with(uncached)
         self.collator = collator
         self.keys = keys
         """One per item; one in all for arrays."""

@@ -90,8 +90,7 @@ class RequestCache(CachingCollator):
             return call
         inputs = self.inner.pick(call.inputs, cached.places)
         some = Call().begin(call.function, inputs, len(cached.places), True, call.arrived)  # noqa: FBT003
-        if hasattr(call, "key"):
-            some.key = call.key
+        some.belong_with(call)
         return some
 
     def watch(self, cached: CachedCall) -> None:

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from batched._core.batcher import Batcher
+from batched._core.first import First
+from batched._core.halves import Half
 from tests.kit.flavours import Flavour
 from tests.kit.gate import PATIENCE_S, Gate, until
 from tests.kit.threads import workers
@@ -148,11 +149,11 @@ def test_a_call_that_runs_ahead_amid_an_outage_holds_up_the_others_until_its_end
     flavour: Flavour, cycle: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And no longer, though the other worker has found nothing to run, and sleeps."""
-    fails, looked, finds = [True], threading.Event(), Batcher._finds_first  # noqa: SLF001
+    fails, looked, finds = [True], threading.Event(), First.find
 
-    def noted(batcher: Batcher, now: float, **named: bool) -> bool:
-        found = finds(batcher, now, **named)
-        if not found:
+    def noted(*args: Any) -> Half | None:
+        found = finds(*args)
+        if found is None:
             looked.set()
         return found
 
@@ -163,7 +164,7 @@ def test_a_call_that_runs_ahead_amid_an_outage_holds_up_the_others_until_its_end
             assert looked.wait(PATIENCE_S)
         return items
 
-    monkeypatch.setattr(Batcher, "_finds_first", noted)
+    monkeypatch.setattr(First, "find", noted)
     fn = flavour.decorate(answer, timeout_ms=0, max_concurrent_batches=2)
     ask = fn.options(return_exceptions=True)
     for _ in range(cycle + 1):  # by chance, one item of every other batch runs ahead

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 import batched
+from batched._core.call import Call
+from batched._core.halves import Half
 from batched._core.length_queue import LengthQueue
 from batched._core.options import Options
 from batched._core.queue import Queue
@@ -18,7 +20,7 @@ from batched._features.waiting import Waiting
 from batched._policy.adaptive import AdaptiveWindow
 from batched._policy.lengths import Lengths
 from batched.testing import manual_clock
-from tests.kit.batcher_rules import COLLATOR
+from tests.kit.batcher_rules import COLLATOR, echo
 from tests.kit.calls import single
 from tests.kit.lengths import call_of, known
 
@@ -105,3 +107,22 @@ def test_the_window_is_told_of_workers_that_other_functions_use_too() -> None:
     driver.pop(0.0)
     batcher.worker_freed(4.0, 1)
     assert batcher.window.workers == 2
+
+
+def test_what_cannot_run_yet_gives_a_function_no_turn_at_workers_that_it_shares() -> None:
+    """Of what is due, the oldest call counts: not one of a part that waits for the end of another batch."""
+    driver = ManualDriver(Options(timeout_ms=0), Queue, COLLATOR)
+    driver.push(single())
+    assert driver.delay(0.0) == 0.0
+    running = driver.pop(0.0)
+    part = Half([(single(), 0, 1)], 1, None, None)
+    part.behind = running
+    driver.batcher.first.append(part)
+    waiting = Call().begin(echo, 1, 1, False, 3.0)
+    driver.push(waiting)
+    assert driver.delay(5.0) == 0.0
+    assert driver.batcher.standing(5.0) == (3.0, math.inf, False)
+    assert driver.pop(5.0).calls == [waiting]
+    driver.finish(running, 6.0, [1])
+    assert driver.delay(6.0) == 0.0
+    assert driver.batcher.standing(6.0) == (0.0, math.inf, False)

@@ -119,3 +119,17 @@ def test_a_warm_up_does_not_wait_for_calls_that_wait_for_others() -> None:
     for aside in asides:
         assert driver.delay(0.0) == 0.0
         assert driver.pop(0.0) is aside
+
+
+def test_a_warm_up_that_is_larger_than_batches_are_by_now_runs_as_it_is() -> None:
+    """In parts it would show the function other sizes, and be counted."""
+    driver = ManualDriver(Options(timeout_ms=0, batch_size=4), Queue, COLLATOR)
+    aside, call = aside_of(1, 2, 3, 4)
+    driver.batcher.run_aside([aside])
+    driver.batcher.configure(Options(timeout_ms=0, batch_size=2))
+    before = driver.stats(0.0)
+    assert driver.delay(0.0) == 0.0
+    assert driver.pop(0.0) is aside
+    assert driver.run(aside, 1.0) == [call]
+    assert call.results == [1, 2, 3, 4]
+    assert driver.stats(0.0) == before

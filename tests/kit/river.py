@@ -9,6 +9,7 @@ from typing import Any
 
 from batched._core.batch import Batch
 from batched._core.call import Call
+from batched._core.first import First
 from batched._core.halves import Half
 from batched._core.hooks import Run
 from batched._policy.window import Window
@@ -31,7 +32,7 @@ class StandInRiver:
         )
         self.counters: Any = SimpleNamespace(chosen=Counter[str](), copies=0)
         self.running: dict[Batch, float] = {}
-        self.first: deque[Half] = deque()
+        self.first = First()
         self.windows: list[Window] = []
         """The windows that it was told to use, one after another."""
         self.hooked = 0

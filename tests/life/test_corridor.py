@@ -26,8 +26,8 @@ FRAMES = {
     "await fn.acall(x)": (15, 32),
     "await fn(x), aio": (50, 0),
     # Of each batch of a long list: a fiftieth of them come once a list.
-    "fn(items), a batch": (0.2, 22.6),
-    "await fn(items), aio, a batch": (26.8, 0),
+    "fn(items), a batch": (0.2, 21.5),
+    "await fn(items), aio, a batch": (25.6, 0),
 }
 FILES = {"fn(x)": 15, "await fn(x), aio": 17}
 """The modules of the package in which these frames are."""

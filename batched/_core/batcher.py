@@ -53,6 +53,9 @@ class Batcher(Inbox):
     seconds on one monotonic clock.
     """
 
+    # Of an object that has more than 30 attributes in its `__dict__`, Python looks up each method anew.
+    __slots__ = ("__dict__", "__weakref__", *(f"_{hook}" for hook in HOOKS))
+
     streams: bool = False
     """Whether the function generates, so that its batches run in steps."""
     until: float

@@ -61,6 +61,9 @@ class _Runs:
 class Counters:
     """The running totals behind `Stats`."""
 
+    # With these in it, its `__dict__` would be too large for Python to remember where its methods are.
+    __slots__ = ("__dict__", "accepted", "cancelled", "expired", "failed", "processed")
+
     def __init__(self) -> None:
         self.processed: int = 0
         self.accepted: int = 0

@@ -1,4 +1,4 @@
-"""Which of the batches that have run are lessons: where nothing new is to be learned, one of eight."""
+"""Which of the batches that have run are lessons: where nothing new is to be learned, one of eight or 32."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from math import inf
 from batched._core.batch import Batch
 
 _OF_ALIKE = 8  # of so many batches that are alike, one is a lesson
+_OF_SHORT = 32  # of so many short ones, where the call of a learner takes a good part of their time
 _LONE = 8  # batches in a row of calls that come one at a time: then nothing is new
 _SHORT_S = 200e-6  # a batch that takes less tells little of sizes and lengths
 _SLOWER = 2.0
@@ -51,7 +52,10 @@ class Gate:
             if is_alike and (self._lone > _LONE or (is_amid_list and self.at_rest)):
                 self._passes -= 1
                 return False
-        self._passes = _OF_ALIKE - 1 if is_short or is_lone or is_amid_list else 0
+        if is_short and self.at_rest:
+            self._passes = _OF_SHORT - 1
+        else:
+            self._passes = _OF_ALIKE - 1 if is_short or is_lone or is_amid_list else 0
         self._size = batch.size
         self._least_s = _SLOWER * seconds
         return True

@@ -11,6 +11,8 @@ from batched._core.call import Call
 class Inbox:
     """Calls on their way to the queue, and when they are reason to wake the driver. Needs no lock."""
 
+    __slots__ = ("arrive", "arriving", "batch_s", "later", "leave", "leaving", "until", "wake_after")
+
     def __init__(self) -> None:
         self.arriving: list[Call] = []
         self.arrive: Callable[[Call], None] = self.arriving.append

@@ -47,6 +47,8 @@ class _Sight(NamedTuple):
 class LengthQueue(Queue):
     """A queue that keeps batches within a budget and, where padding costs, chooses items of near lengths."""
 
+    __slots__ = ("_led", "_passed_over", "_remainders", "lengths")
+
     def __init__(
         self, batch_size: int, threshold: int, lengths: Lengths, *, tenants: Tenants | None = None
     ) -> None:
@@ -247,6 +249,8 @@ def _least_share(room: int) -> int:
 
 class RestingLengthQueue(LengthQueue):
     """Such a queue while its rule does not choose: it does what a plain one does, in no more time."""
+
+    __slots__ = ()
 
     is_full = Queue.is_full
     take = Queue.take

@@ -30,10 +30,24 @@ class Clocked:
         return opens
 
 
-def test_of_batches_that_are_short_one_in_eight_is_a_lesson() -> None:
-    """Whatever calls they have."""
+def test_of_batches_that_are_short_one_in_32_is_a_lesson() -> None:
+    """Whatever calls they have. One in eight, after the last lesson before all are at rest."""
     clocked = Clocked(at_rest=True)
-    assert [clocked.opens(SHORT_S, calls) for calls in (1, 3) * 12] == ([True] + [False] * 7) * 3
+    assert [clocked.opens(SHORT_S, calls) for calls in (1, 3) * 4] == [True] + [False] * 7
+    assert [clocked.opens(SHORT_S, calls) for calls in (1, 3) * 32] == ([True] + [False] * 31) * 2
+
+
+def test_of_a_lone_callers_short_batches_one_in_eight_is_a_lesson_where_there_is_more_to_learn() -> None:
+    """As of its longer ones."""
+    clocked = Clocked(at_rest=False)
+    assert [clocked.opens(SHORT_S) for _ in range(8 + 16)] == [True] * 8 + ([False] * 7 + [True]) * 2
+
+
+def test_a_batch_that_is_not_short_is_a_lesson_among_those_that_are() -> None:
+    """At once, though 31 of them would not be."""
+    clocked = Clocked(at_rest=True)
+    assert [clocked.opens(SHORT_S, 3) for _ in range(12)] == ([True] + [False] * 7 + [True] + [False] * 3)
+    assert clocked.opens(LONG_S, 3)
 
 
 def rested() -> Clocked:

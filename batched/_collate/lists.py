@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
-from types import NoneType
 from typing import Any
 
+from batched._collate.misanswers import are_columns, is_named, remedy, remedy_of_tuple
 from batched._collate.owned import owned, rows_of
 from batched._collate.plain import PLAIN, are_plain
 from batched._collate.used_up import is_used_up
@@ -25,6 +25,7 @@ class ListCollator:
 
     def __init__(self, name: str) -> None:
         self._name = name
+        self._follows = False  # whether the number of results is that of items by more than chance
 
     def read(self, function: Wrapper, args: tuple[Any, ...], named: dict[str, Any], now: float) -> Call:
         """Return the call for one item or a list of items; the list is copied."""
@@ -105,10 +106,12 @@ class ListCollator:
             rows = self._rows(outputs) if copies is None else copies
         if len(rows) != batch.size:
             batch.returned = len(rows)
-            raise BatchError(self._miscounted(len(rows), batch.size) + _remedy_of_tuple(outputs, batch.size))
+            raise BatchError(self._miscounted(len(rows), batch.size) + remedy_of_tuple(outputs, batch.size))
         # A lone row, the most frequent case, is looked at here.
         is_plain = are_mine or (type(rows[0]) in PLAIN if batch.size == 1 else are_plain(rows))
         if not is_plain:
+            if not self._follows:
+                self._believe(rows, batch, in_tuple=isinstance(outputs, tuple))
             rows = owned(rows)
         if not batch.has_lists:
             return rows
@@ -134,8 +137,21 @@ class ListCollator:
         rows = outputs if type(outputs) is list else self._rows(outputs)
         if len(rows) != given:
             batch.returned = len(rows)
-            raise BatchError(self._miscounted(len(rows), given) + _remedy_of_tuple(outputs, given))
+            raise BatchError(self._miscounted(len(rows), given) + remedy_of_tuple(outputs, given))
+        if not self._follows:
+            self._believe(rows, batch, in_tuple=isinstance(outputs, tuple))
         return self.split(rows[: batch.size], batch)
+
+    def _believe(self, rows: list[Any], batch: Batch, *, in_tuple: bool) -> None:
+        """Take it that the number of results follows that of items, or raise a `BatchError`.
+
+        Two arrays are returned for any batch, and each of them is as long as that. Once results were no such
+        columns, these are only what they seem to be.
+        """
+        if are_columns(rows, in_tuple=in_tuple):
+            batch.returned = len(rows)
+            raise BatchError(self._columns(len(rows)))
+        self._follows = True
 
     def elements(self, piece: Slice) -> int:  # noqa: ARG002  for the protocol
         """Return 0: elements of lists are not counted."""
@@ -154,7 +170,7 @@ class ListCollator:
         """Return the rows of `outputs`, such as an array or a tuple, as a list."""
         # A data frame is sized and iterable, but iterates over its columns.
         unordered = isinstance(outputs, str | bytes | bytearray | Mapping | AbstractSet | Iterator)
-        if not unordered and not hasattr(outputs, "columns"):
+        if not unordered and not is_named(outputs) and not hasattr(outputs, "columns"):
             try:
                 size = len(outputs)
                 rows = list(outputs)
@@ -166,7 +182,15 @@ class ListCollator:
                 raise BatchError(self._miscounted(len(rows), size))
         raise ResultTypeError(
             f"{self._name} must return one result per item, as a list, tuple or array, "
-            f"not {type(outputs).__qualname__}{_remedy(outputs)}"
+            f"not {type(outputs).__qualname__}{remedy(outputs)}"
+        )
+
+    def _columns(self, size: int) -> str:
+        return (
+            f"{self._name} returned {size} results for its first batch of {size} items, and each of them has "
+            f"{size} elements, so they are taken for columns, not for one result per item: write "
+            f"`return list(zip(*outputs))`; or, if each is the result of an item, return one array, or a "
+            f"list of arrays of one shape"
         )
 
     def _miscounted(self, results: int, items: int) -> str:
@@ -175,43 +199,6 @@ class ListCollator:
             f"{items} {'item' if items == 1 else 'items'}; it must return one result per item, in the same "
             f"order: None or an exception for an item without a result"
         )
-
-
-_REMEDIES: tuple[tuple[type, str], ...] = (
-    (NoneType, ": is a `return` missing?"),
-    (Generator, ": write `return list(...)`; to stream, decorate the generator function without a wrapper"),
-    (Iterator, ": write `return list(...)`"),
-    (
-        Mapping,
-        (
-            ": if its keys are the items, write `return [outputs[item] for item in items]`; if it has a "
-            "column for each name, `return [dict(zip(outputs, row)) for row in zip(*outputs.values())]`"
-        ),
-    ),
-    (AbstractSet, ", which has no order"),
-)
-"""By the type of outputs that are no rows: what may have been meant, and what to write. The first counts."""
-
-
-def _remedy(outputs: Any) -> str:
-    """Return what may have been meant by outputs that are no rows, and what to write."""
-    for kind, remedy in _REMEDIES:
-        if isinstance(outputs, kind):
-            return remedy
-    if hasattr(outputs, "columns"):
-        return ", which iterates over its columns: return a list of its rows"
-    return f", {reprlib.repr(outputs)}"
-
-
-def _remedy_of_tuple(outputs: Any, items: int) -> str:
-    """Return what to write if `outputs` is a tuple such as all vectors and all scores; else nothing."""
-    if not isinstance(outputs, tuple) or not outputs:
-        return ""
-    try:
-        fit = all(len(each) == items for each in outputs)
-    except Exception:  # noqa: BLE001  a result may fail in any way when it is asked for its length
-        return ""
-    return "; if each of these has one element per item, write `return list(zip(*outputs))`" if fit else ""
 
 
 def _checked(part: list[Any], piece: Slice, batch: Batch) -> list[Any] | BaseException:

@@ -52,7 +52,7 @@ class _Rows:
         """Return `rows` as they may be handed out; `depth` containers may lie in each other."""
         kinds = set(map(type, rows))
         kind = next(iter(kinds)) if len(kinds) == 1 else None
-        if (library := LIBRARIES.get(kind)) is not None and _is_of_library(kind):  # type: ignore[arg-type]
+        if (library := LIBRARIES.get(kind)) is not None and is_plain_array(kind):  # type: ignore[arg-type]
             mine = [self._own(library, row) for row in rows] if self._is_lone else library.own(rows)
             kept = [row for row, own in zip(rows, mine, strict=True) if row is own]
             memories = set(map(library.memory, kept))
@@ -74,7 +74,7 @@ class _Rows:
         if library is not None:
             is_view = library.may_be_view if self._is_lone else library.is_view
             copier = self._of_arrays(is_view, library.copy, library.memory)
-            return copier if _is_of_library(kind) else _if_it_can(copier)
+            return copier if is_plain_array(kind) else _if_it_can(copier)
         of_parts = self._of_parts(kind) if depth else None
         if of_parts is not None:
             return _if_it_can(partial(of_parts, depth=depth - 1))
@@ -164,7 +164,7 @@ def is_like_an_array(kind: type) -> bool:
     return any(other is not None and issubclass(kind, other) for other in others)
 
 
-def _is_of_library(kind: type) -> bool:
+def is_plain_array(kind: type) -> bool:
     """Whether a type of arrays is one of numpy or of torch itself, not a subclass with code of its own."""
     return kind.__module__ in _LIBRARIES
 

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 from collections import UserList, deque
-from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator, Mapping, MappingView
 from functools import partial
 from itertools import chain, islice
 from logging import Logger
-from types import ModuleType
+from types import BuiltinMethodType, MethodType, MethodWrapperType, ModuleType
 from typing import Any
 from weakref import ProxyTypes
 
 from batched._collate.libraries import type_named
 
-_TAKING = ("read", "recv", "get_nowait")  # methods of files; of sockets and pipes; of queues
+_TAKING = ("read", "recv", "receive", "get_nowait")  # methods of files; sockets and pipes; streams; queues
 _LEVELS = 4  # of containers: the file in `{"messages": [{"content": [file]}]}` is found
 _MOST = 4096  # parts of an item that are looked at
 _PLAIN = (str, bytes, bytearray, int, float, complex, type(None), type, Logger, ModuleType)
+_LASTING = (("PIL.Image", "Image"), ("numpy", "memmap"))  # they have files, and are the same when read again
 _WITHOUT_ATTRIBUTES = (list, tuple, dict, set, frozenset)
 _ITERATORS = (Iterator, AsyncIterator, Coroutine)
-_CONTAINERS = (list, tuple, set, frozenset, deque, UserList)
+_CONTAINERS = (list, tuple, set, frozenset, deque, UserList, MappingView)
+_METHODS = (MethodType, BuiltinMethodType, MethodWrapperType)
 
 
 def is_used_up(item: Any) -> bool:
@@ -44,7 +46,12 @@ def _is_plain(part: Any) -> bool:
     mock = type_named("unittest.mock", "NonCallableMock")
     if mock is not None and issubclass(kind, mock):  # without a `spec` it has any method
         return part.__class__ is kind
-    return issubclass(kind, _PLAIN)
+    return issubclass(kind, _PLAIN) or any(map(partial(_is_of, kind), _LASTING))
+
+
+def _is_of(kind: type, named: tuple[str, str]) -> bool:
+    other = type_named(*named)
+    return other is not None and issubclass(kind, other)
 
 
 def _is_consumed(part: Any) -> bool:
@@ -74,9 +81,11 @@ def _elements(item: Any) -> Iterable[Any]:
     if isinstance(item, _CONTAINERS):
         return item
     if isinstance(item, Mapping):
-        return item.values()
+        return chain(item, item.values())
     if isinstance(item, partial):
-        return chain(item.args, item.keywords.values())
+        return chain((item.func,), item.args, item.keywords.values())
+    if isinstance(item, _METHODS):
+        return (item.__self__,)
     return item.flat if getattr(item, "dtype", None) == "object" else ()  # of an array
 
 

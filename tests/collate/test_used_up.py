@@ -47,6 +47,17 @@ class Plain:
     def __init__(self, file: Any) -> None:
         self.file = file
 
+    def method(self) -> None:
+        """Read the file, say."""
+
+
+class Receiver:
+    """A stream as anyio and trio have it, or a request of Starlette."""
+
+    async def receive(self) -> bytes:
+        """Return nothing."""
+        return b""
+
 
 class Slotted:
     """An object with a slot that is not set, and one that is."""
@@ -170,6 +181,13 @@ USED_UP = [
     np.array([FILE, None], dtype=object),
     [*range(64), FILE],
     {"messages": [{"content": [FILE]}]},
+    {"file": FILE}.values(),
+    {FILE: "name"},
+    FILE.read,
+    iter([1]).__next__,
+    partial(FILE.read, 10),
+    Plain(FILE).method,
+    Receiver(),
 ]
 LASTING = [
     None,
@@ -206,6 +224,9 @@ LASTING = [
     MagicMock(),
     {"image": Mock()},
     Mock(spec=Plain),
+    np.memmap(tempfile.NamedTemporaryFile(), dtype="u1", shape=(4, 2), mode="w+")[1],  # noqa: SIM115
+    Plain("a").method,
+    len,
     [[[[[[FILE]]]]]],  # it does not look so deep
 ]
 
@@ -227,6 +248,18 @@ def test_coroutines_can_be_awaited_once() -> None:
 def test_all_else_lasts(item: Any) -> None:
     """It is the same for a second run, unless the function changes it, which does not show."""
     assert not is_used_up(item)
+
+
+@pytest.mark.parametrize("loads", [False, True])
+def test_an_image_keeps_what_it_has_read_of_its_file(loads: bool) -> None:
+    """So a batch with one that is broken runs again."""
+    images = pytest.importorskip("PIL.Image")
+    file = io.BytesIO()
+    images.new("RGB", (2, 2)).save(file, "PNG")
+    image = images.open(file)
+    if loads:
+        image.load()
+    assert not is_used_up({"image": image})
 
 
 def test_a_list_that_cannot_be_walked_through_lasts() -> None:

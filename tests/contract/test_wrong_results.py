@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import namedtuple
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from batched import BatchError
 from tests.kit.flavours import Flavour
 from tests.kit.gate import PATIENCE_S, Gate
-from tests.kit.optional import needs_torch, torch
+from tests.kit.optional import HAS_TORCH, needs_torch, torch
 
 
 def twice_and_thrice(rows: Any) -> Any:
@@ -30,6 +31,11 @@ def five(rows: Any) -> list[int]:
     return [0] * 5
 
 
+class Scored(NamedTuple):
+    vectors: Any
+    scores: Any
+
+
 def only_first(rows: Any) -> list[Any]:
     """Return one result for any number of rows."""
     return [rows[0]]
@@ -37,7 +43,6 @@ def only_first(rows: Any) -> list[Any]:
 
 CONSTANT = [
     pytest.param(twice_and_thrice, 2, id="arrays"),
-    pytest.param(best_of, 2, id="torch.max", marks=needs_torch),
     pytest.param(five, 5, id="five"),
 ]
 
@@ -86,6 +91,69 @@ def test_it_is_not_believed_where_it_is_right_by_chance(
     flavour.close(fn)
 
 
+@pytest.mark.parametrize(
+    "function",
+    [
+        twice_and_thrice,
+        lambda rows: (rows[:], [str(row) for row in rows]),
+        lambda rows: (np.ones((len(rows), 8)), rows[:]),
+        lambda rows: [np.ones((len(rows), 4, 8)), np.ones((len(rows), 8))],  # as ONNX Runtime has outputs
+        lambda rows: [np.ones(len(rows)), np.arange(len(rows))],
+    ],
+    ids=["arrays", "lists", "an array and a list", "a list of shapes", "a list of dtypes"],
+)
+def test_columns_are_not_believed_in_the_first_batch(flavour: Flavour, function: Callable[..., Any]) -> None:
+    """Which has as many items as there are columns: in single calls, in lists, and filled up with copies."""
+    filled = flavour.decorate(function, batch_sizes=(2,), timeout_ms=0)
+    with pytest.raises(BatchError, match="so they are taken for columns"):
+        flavour.call(filled, 1)
+    for isolates in (True, False):
+        gate = Gate(function)
+        fn = flavour.decorate(gate, batch_size=2, timeout_ms=60_000, isolate_errors=isolates)
+        futures = [flavour.start(fn, item) for item in range(2)]
+        for future in futures:
+            error = future.exception(PATIENCE_S)
+            assert type(error) is BatchError
+            assert "returned 2 results for its first batch of 2 items, and each of them has 2" in str(error)
+        assert gate.batches == [[0, 1]]
+        with pytest.raises(BatchError):
+            flavour.call(fn, [1, 2])
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda rows: [np.ones(2) * row for row in rows],
+        lambda rows: [[row, row] for row in rows],
+        lambda rows: np.array([[row, row] for row in rows]),
+        lambda rows: tuple(np.ones(3) * row for row in rows),
+        lambda rows: tuple((row, row) for row in rows),
+        lambda rows: (None, np.ones(2)),
+    ],
+    ids=["arrays in a list", "lists", "an array", "longer ones", "tuples", "None"],
+)
+def test_results_as_long_as_they_are_many_are_believed(
+    flavour: Flavour, function: Callable[..., Any]
+) -> None:
+    """Where nothing says that they are columns."""
+    gate = Gate(function)
+    fn = flavour.decorate(gate, batch_size=2, timeout_ms=60_000)
+    futures = [flavour.start(fn, item) for item in range(2)]
+    assert not [future.exception(PATIENCE_S) for future in futures if future.exception(PATIENCE_S)]
+    assert gate.batches == [[0, 1]]
+
+
+def test_results_taken_for_columns_fail_one_batch_at_most(flavour: Flavour) -> None:
+    """The next one shows that they are none."""
+    gate = Gate(lambda rows: tuple(np.full(2, row) for row in rows))
+    fn = flavour.decorate(gate, batch_size=2, timeout_ms=60_000)
+    with pytest.raises(BatchError, match="a list of arrays of one shape"):
+        flavour.call(fn, [1, 2])
+    for _ in range(3):
+        assert [row.tolist() for row in flavour.call(fn, [3, 4])] == [[3, 3], [4, 4]]
+    assert gate.batches == [[1, 2], [3], [4], [3, 4], [3, 4]]
+
+
 def test_an_ordinary_function_is_not_suspected(flavour: Flavour) -> None:
     """Though it has left out items once, so that as many results were wrong as are right now."""
     gate = Gate(lambda rows: [row * 2 for row in rows if row >= 0])
@@ -122,7 +190,20 @@ def test_a_wrong_number_fails_all_of_the_batch_at_once(flavour: Flavour) -> None
     assert flavour.call(fn, [4, 5, 6, 7]) == [4, 5, 6, 7]
 
 
-@pytest.mark.parametrize("outputs", [None, {1: 2}, "abcd", object()], ids=["None", "dict", "str", "object"])
+@pytest.mark.parametrize(
+    "outputs",
+    [
+        None,
+        {1: 2},
+        "abcd",
+        object(),
+        Scored([1, 2, 3, 4], [5, 6, 7, 8]),
+        namedtuple("Four", "a b c d")(1, 2, 3, 4),  # noqa: PYI024
+        np.linalg.slogdet(np.ones((4, 2, 2))),
+        pytest.param(HAS_TORCH and best_of([1, 2, 3, 4]), marks=needs_torch),
+    ],
+    ids=["None", "dict", "str", "object", "named", "as many names", "numpy's", "torch's"],
+)
 def test_what_is_no_list_of_results_fails_all_of_the_batch_at_once(flavour: Flavour, outputs: Any) -> None:
     """It is the function's fault whatever the items are."""
     gate = Gate(lambda _: outputs)
@@ -191,6 +272,15 @@ def test_arrays_are_no_different(flavour: Flavour) -> None:
             flavour.call(fn, x=np.ones((2, 2)))
         futures = [flavour.start(fn, x=np.ones((1, 2))) for _ in range(2)]
         assert {type(future.exception(PATIENCE_S)) for future in futures} == {BatchError}
+
+
+def test_a_named_tuple_of_as_many_columns_is_believed_by_no_caller(flavour: Flavour) -> None:
+    """In the first batch, and later: it has a column for each name, never a result for each item."""
+    for size in (2, 1, 2):
+        fn = flavour.decorate(lambda rows: Scored(rows, rows), batch_size=size, timeout_ms=60_000)
+        futures = [flavour.start(fn, item) for item in range(size)]
+        for future in futures:
+            assert "which has a column for each name" in str(future.exception(PATIENCE_S))
 
 
 def test_streams_are_no_different(streaming: Flavour) -> None:

@@ -48,7 +48,7 @@ def _sentences(stats: Stats, options: Options, streams: bool) -> Iterator[str]: 
         has = "finished" if stats.running else "run"
         yield f"No batch has {has} yet, so there is nothing to report."
     yield from _answered_without(stats, options)
-    yield from _losses(stats)
+    yield from _losses(stats, options)
 
 
 def _of_batches(
@@ -402,7 +402,7 @@ def _answered_without(stats: Stats, options: Options) -> Iterator[str]:
         yield f"The cache or an equal item in flight has answered {stats.total_cached:,} of {items}."
 
 
-def _losses(stats: Stats) -> Iterator[str]:
+def _losses(stats: Stats, options: Options) -> Iterator[str]:
     """Say which items failed, or were not run."""
     if stats.total_divided:
         batches = _count(stats.total_divided, "batch failed and was", "batches failed and were")
@@ -415,11 +415,12 @@ def _losses(stats: Stats) -> Iterator[str]:
             "Some batches failed although each of their items succeeded when retried, so the function fails "
             f"only on several items together; the last such error: {stats.batch_error}"
         )
-        yield (
-            "Make the function accept any items together, let only compatible items share a batch "
-            "(group_by), or set batch_size=1."
-        )
-    if stats.isolation_paused:
+        if options.batch_size > 1:
+            yield (
+                "Make the function accept any items together, let only compatible items share a batch "
+                "(group_by), or set batch_size=1."
+            )
+    if stats.isolation_paused and options.isolate_errors:
         yield (
             "No item of the last failed batch succeeded, as in an outage: until something succeeds, failed "
             "batches are not retried."

@@ -35,7 +35,6 @@ from batched.errors import OverloadError
 _FLOOD = 16  # batches in a row before which calls were turned away: then a long queue only adds to waits
 _WEIGHT = 1 / 16  # of one batch in what is learned of late
 _SPARE = 0.5  # of the time of one item: where a slot was free for longer, this is no flood
-_MARGIN = 0.15  # batches: so much later than it is expected to start, it has started in most cases
 _LOOK_AHEAD = 64  # batches, of a large call's wait; beyond, the rest goes on as they did
 _LEAST = 0.01  # of an item
 _OF_LATE = 64  # batches: what came with them comes now
@@ -396,14 +395,8 @@ class Backlog(Feature):
         size = min(self.river.queue.batch_size, max(most, items))
         each_s = self._each_s(size)
         left_s = max(self._free_at - self._now, 0.0)
-        if not self.river.running:
-            return self._coming_back.after_s(too_many * each_s, items * each_s, self._now)
-        # Each batch makes room as it starts: then there is some, until other calls have come.
-        cycle_s = size * each_s
-        batches = -(-max(too_many, 1) * each_s // cycle_s) - 1
-        after_s: float = self._coming_back.after_s(left_s + batches * cycle_s, items * each_s, self._now)
-        found: float = left_s + ((after_s - left_s) // cycle_s + _MARGIN) * cycle_s
-        return found
+        missing_s, takes_s, cycle_s = too_many * each_s, items * each_s, size * each_s
+        return self._coming_back.room_after_s(missing_s, takes_s, left_s, cycle_s, self._now)
 
 
 class KnowsWorkers(Protocol):

@@ -288,8 +288,8 @@ class _Held:
         return True
 
     def let_go(self, now: float) -> None:
-        """Learn that the batch starts."""
-        if self._since is None:
+        """Learn that a batch started; one that started before may have run while the next is held back."""
+        if self._since is None or now < self._since:
             self._not_held += 1
             self.mean_s = 0.0 if self._not_held >= _NO_MORE else 0.9 * self.mean_s
             return

@@ -6,7 +6,11 @@ others come for the first time meanwhile. So while many calls are refused, the t
 
 from __future__ import annotations
 
+from math import ceil
+
 _SHORTEST_S, _LONGEST_S = 0.001, 60.0  # after which a caller may come back
+_MARGIN = 0.15  # batches: so much later than it is expected to start, a batch has started in most cases
+_ROUNDING = 1e-6  # batches
 _FURTHER, _CLOSER = 1.1, 1.01
 _MOST_SPACING = 64.0
 _SPACING_WHERE_FULL = 8.0  # beyond, callers would wait for long and find room little more often
@@ -39,9 +43,26 @@ class ComingBack:
         The items of its call take `takes_s`. The next caller has its turn after that, if this one `has_place`
         in the line of all.
         """
-        promised = max(self._promised, now + max(shorter_s, 0.0))  # other threads may change it meanwhile
+        return max(self._turn_s(max(shorter_s, 0.0), takes_s, now, has_place=has_place), _SHORTEST_S)
+
+    def room_after_s(
+        self, missing_s: float, takes_s: float, left_s: float, cycle_s: float, now: float
+    ) -> float:
+        """Return after how long a caller finds room in a full queue.
+
+        The items that are too many take `missing_s`, those of its call `takes_s`. The next batch starts in
+        `left_s`, and one more every `cycle_s`. Each makes room for what it takes, until other calls come.
+        So a caller comes just after the start of the batch with which there is room for its last item.
+        """
+        last_s = self._turn_s(left_s - cycle_s + missing_s - takes_s, takes_s, now, has_place=True) + takes_s
+        batches = max(ceil((last_s - left_s) / cycle_s - _ROUNDING), 0)
+        return min(max(left_s + (batches + _MARGIN) * cycle_s, _SHORTEST_S), _LONGEST_S)
+
+    def _turn_s(self, earliest_s: float, takes_s: float, now: float, *, has_place: bool) -> float:
+        """Return after how long a caller has its turn in the line of all."""
+        promised = max(self._promised, now + earliest_s)  # other threads may change it meanwhile
         if promised > now + _LONGEST_S:  # not all callers come back
             promised = now + _LONGEST_S / 2
         if has_place:
             self._promised = promised + takes_s * self._spacing
-        return max(promised - now, _SHORTEST_S)
+        return promised - now

@@ -24,12 +24,15 @@ _DEVICE = re.compile(
     \bout\ of\ memory\ error\ on\ GPU\b | \bError\ Code\ 2:\ OutOfMemory\b |
     \bgreater\ than\ the\ maximum\ allowed\ buffer\ size\b |
     \b(cublas|cudnn|cusolver|cusparse|cufft)\b[^\n]{0,40}\bresource\ allocation\ failed\b |
-    ^\s*RESOURCE_EXHAUSTED:[^\n]*\b(allocat|memory) | \bFailed\ to\ allocate\ \d+\ bytes\b |
+    (^\s*|\bBad\ StatusOr\ access:\ )RESOURCE_EXHAUSTED:[^\n]*\b(allocat|memory) |
+    \bFailed\ to\ allocate\ \d+\ bytes\b |
     \bfailed\ to\ allocate\ [\d.]+[KMGT]?\b[^\n]*\bfrom\ device\b |
+    \bCuda\ Runtime\ \(out\ of\ memory\) | \bmemory\ isn't\ enough\ and\ alloc\ failed\b |
+    \bOut\ of\ memory\.\ Requested\ [\d.]+ | \bunable\ to\ allocate\ output\ tensor\b |
     \bNot\ enough\ memory\ resources\ are\ available\b | ^\s*out\ of\ memory\W*$ |
     \b(cuda|hip)Error(MemoryAllocation|OutOfMemory)\b | \bCUDA_ERROR_OUT_OF_MEMORY\b |
     \b(CU|HIP|MIOPEN)\w*_ALLOC(ATION)?_FAILED\b | \brocblas_status_memory_error\b |
-    \bCL_(OUT_OF_HOST_MEMORY|MEM_OBJECT_ALLOCATION_FAILURE)\b | Error_?Out_?Of_?Device_?Memory\b |
+    \bCL_(OUT_OF_(HOST_MEMORY|RESOURCES)|MEM_OBJECT_ALLOCATION_FAILURE)\b | Error_?Out_?Of_?Device_?Memory\b |
     \bExceeded\ max\ size\ of\ memory\ (object\ )?allocation\b |
     \bInvalid\ buffer\ size:\ [\d.]+\ ?[KMGT]i?B\b |
     \bFailed\ to\ allocate\ memory\ for\ requested\ buffer\b |
@@ -67,8 +70,8 @@ _TABLE: list[tuple[str, re.Pattern[str]]] = [
     ("Fail|EPFail|RuntimeException|XGBoostError|LightGBMError|CatBoostError", _DEVICE),
     # OpenCV
     ("error", re.compile(r"\(-4:Insufficient memory\)|\(-217:Gpu API call\) out of memory")),
-    # Triton's client
-    ("InferenceServerException", _DEVICE),
+    # Triton's client, and its models in Python
+    ("InferenceServerException|TritonModelException", _DEVICE),
     # torch (older ones, other devices, libraries of CUDA), CuPy, CTranslate2, OpenVINO, whatever is in C++
     ("RuntimeError|SystemError", _DEVICE),
 ]

@@ -42,14 +42,15 @@ class SeveralWindow(AdaptiveWindow):
         self.workers: int = workers
         self.running: Mapping[Any, float] = running
         self._overlapping = self._cohorts = OverlappingCohorts()
+        self._noted = 0.0  # when the last batch started of which it has learned that
         self._one_free_since = 0.0  # as long as not all of them are busy
 
     def start_at(self, oldest: float, items: int, now: float) -> float:
         """Return when to start a batch that is not full: `items` wait, the first of them since `oldest`."""
+        for started in self.running.values():
+            self._note_start(started)
         due = super().start_at(oldest, items, now)
         self.is_holding = due > now
-        if due <= now:
-            self._held.let_go(now)
         return due
 
     def _free_since(self) -> float:
@@ -100,6 +101,13 @@ class SeveralWindow(AdaptiveWindow):
         if self.came:
             self._catch_up()
         self._started = started
+        self._note_start(started)
+
+    def _note_start(self, started: float) -> None:
+        """Learn, once, how long the batch that started then was held back."""
+        if started > self._noted:
+            self._noted = started
+            self._held.let_go(started)
 
     def done(  # noqa: PLR0913, PLR0917
         self,

@@ -155,6 +155,15 @@ def test_where_no_item_has_worked_no_option_is_advised() -> None:
     assert "set length" not in explain(stats(**OUTAGE), Options())
 
 
+def test_no_option_is_advised_that_is_set_already() -> None:
+    """Nor is said what retries wait for where nothing is retried. Both stay in `stats` after `configure`."""
+    failed = stats(batch_error="ValueError: rows differ", isolation_paused=True)
+    said = explain(failed, Options(batch_size=1, isolate_errors=False))
+    assert "rows differ" in said
+    assert "batch_size=1" not in said
+    assert "until something succeeds" not in said
+
+
 def test_what_was_refused_or_cached_is_said_before_the_first_batch() -> None:
     """Perhaps all that was asked for."""
     said = explain(replace(EMPTY, total_refused=2, total_cached=3), Options(cache={}))

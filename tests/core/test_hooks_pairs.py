@@ -457,7 +457,7 @@ def test_a_call_without_room_is_told_when_to_come_back() -> None:
     service.push(8)
     with pytest.raises(QueueFullError) as caught:
         service.driver.batcher.admit(service.call(), wait=False)
-    assert caught.value.retry_after_s == pytest.approx(cost(8) / 8, rel=0.1)
+    assert 0.0 < caught.value.retry_after_s < cost(8) / 4  # type: ignore[operator]  # a batch starts at once
     driver = ManualDriver(Options(max_queue_size=1), Queue, without=(Backlog,))
     batches(driver, 1)
     with pytest.raises(QueueFullError) as caught:

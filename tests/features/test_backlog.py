@@ -325,14 +325,14 @@ def test_a_function_that_was_slow_and_is_fast_again_is_soon_known_to_be() -> Non
 
 
 def test_no_call_is_told_to_come_back_before_it_is_refused() -> None:
-    """Though there is room for it: another call waits for more."""
+    """Though there is room for it: another call waits for more. The next batch starts now, and makes some."""
     service = Service(max_queue_size=10)
     calls = service.driver.batcher
     assert calls.admit(service.call(8), wait=False)
     assert not calls.admit(service.call(5), wait=True)
     with pytest.raises(QueueFullError) as caught:
         calls.admit(service.call(), wait=False)
-    assert caught.value.retry_after_s == pytest.approx(4 * cost(10) / 10, rel=0.05)
+    assert 0.0 < caught.value.retry_after_s < cost(10) / 4  # type: ignore[operator]
 
 
 def test_nothing_is_kept_of_calls_that_were_refused() -> None:

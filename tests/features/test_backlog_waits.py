@@ -74,7 +74,21 @@ def test_most_lists_that_come_back_find_room() -> None:
         for size in (1, 4, 16, 40) * 4:
             callers.at(callers.service.now + second, lambda size=size: callers.enter(size))  # type: ignore[misc]
     callers.run(22.0)
-    assert fmean(callers.back) > 0.85
+    assert fmean(callers.back) > 0.9
+
+
+@pytest.mark.parametrize("most", [2, 4, 8])
+def test_most_lists_that_come_back_find_room_beside_other_lists(most: int) -> None:
+    """In bursts, and a list each six batches: the first of a line took less of it than its room needs."""
+    callers = Callers(0.0, max_queue_size=most * FULL)
+    for second in range(0, 20, 2):
+        for _ in range(2 * most):
+            callers.at(callers.service.now + second, lambda: callers.enter(40))
+    for number in range(round(20.0 * 0.3 / cost(FULL))):
+        callers.at(callers.service.now + number * cost(FULL) / 0.3 * 40 / FULL, lambda: callers.enter(40))
+    callers.run(22.0)
+    assert len(callers.back) > 40
+    assert fmean(callers.back) > 0.9
 
 
 @pytest.mark.parametrize("most", [2, FULL // 4, FULL, 4 * FULL])
@@ -86,7 +100,7 @@ def test_after_a_burst_most_find_room_when_they_come_back(most: int) -> None:
             callers.at(callers.service.now + second, lambda: callers.enter(1))
     callers.run(22.0)
     assert len(callers.back) > 10 * most
-    assert fmean(callers.back) > 0.85
+    assert fmean(callers.back) > 0.9
 
 
 @pytest.mark.parametrize("most", [FULL // 4, FULL, 2 * FULL])

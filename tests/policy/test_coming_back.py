@@ -75,3 +75,33 @@ def test_a_caller_without_a_place_reads_the_line_and_does_not_move_it() -> None:
     assert coming.after_s(30.0, 100.0, 0.0, has_place=False) == 30.0
     (third,) = times(coming, 1)
     assert third - second == second - first
+
+
+def rooms(coming: ComingBack, *sizes: int, missing: int, left_s: float = 0.5) -> list[int]:
+    """Return with which batch the callers of lists find room, one by one.
+
+    Batches have 8 items, which take a second each. So many items of the first list are too many, and all of
+    the others.
+    """
+    found = []
+    for size in sizes:
+        after_s = coming.room_after_s(missing, size, left_s, 8.0, 100.0)
+        missing = size
+        batches, late = divmod(after_s - left_s, 8.0)
+        assert 0.0 < late < 2.0
+        found.append(int(batches))
+    return found
+
+
+def test_a_list_comes_back_once_there_is_room_for_its_last_item() -> None:
+    """Behind those that were told before. The first batch starts in half a second, or has just started."""
+    assert rooms(ComingBack(), 6, 6, 6, 6, missing=2) == [0, 0, 1, 2]
+    assert rooms(ComingBack(), 6, 6, 6, missing=8) == [0, 1, 2]
+    assert rooms(ComingBack(), 20, 4, missing=20) == [2, 2]
+    assert rooms(ComingBack(), *[1] * 17, missing=1) == [0] * 8 + [1] * 8 + [2]
+    assert rooms(ComingBack(), 6, 6, missing=8, left_s=0.0) == [0, 1]
+
+
+def test_no_caller_waits_for_room_for_no_time_or_for_more_than_a_minute() -> None:
+    assert ComingBack().room_after_s(1e-6, 1e-6, 0.0, 1e-6, 0.0) == 0.001
+    assert ComingBack().room_after_s(1e6, 1.0, 0.0, 8.0, 0.0) <= 60.0

@@ -57,6 +57,55 @@ def test_it_waits_for_callers_that_come_back_only_in_the_last_worker_that_is_fre
     assert not window.is_holding
 
 
+def held_ms(window: AdaptiveWindow) -> float:
+    """Return how long recent batches were held back, on average."""
+    learned = window.learned()
+    assert learned is not None
+    return learned.wait_ms
+
+
+def test_a_batch_that_fills_up_while_it_is_held_back_ends_that_wait() -> None:
+    """No look tells when it starts. The wait went on until a later batch started that was not full."""
+    running = {ANOTHER: 0.0}
+    window = of_two(running)
+    now = taught(window) + 0.0002
+    before = held_ms(window)
+    window.came.append(now)
+    assert window.start_at(now, 1, now) > now
+    full = Batch([], 32, StartReason.FULL)
+    running[full] = now + 0.0001
+    later = now + 10.0
+    window.start_at(later, 1, later)
+    assert held_ms(window) == pytest.approx(0.9 * before + 0.1 * 0.1)
+    del running[full]
+    window.done(32, 32, 32, now + 0.0001, later, True)
+    assert held_ms(window) == pytest.approx(0.9 * before + 0.1 * 0.1)
+
+
+def test_full_batches_that_were_not_held_back_count() -> None:
+    """One that had waited was told for ever, if all others were full."""
+    window = of_two({ANOTHER: 0.0})
+    now = taught(window) + 0.0002
+    window.came.append(now)
+    assert window.start_at(now, 1, now) > now
+    window.done(32, 32, 32, now + 0.001, now + 0.002, True)
+    assert held_ms(window) > 0.0
+    for number in range(60):
+        window.done(32, 32, 32, now + number + 1.0, now + number + 1.5, True)
+    assert held_ms(window) == 0.0
+
+
+def test_a_batch_that_runs_while_the_next_one_is_held_back_has_not_waited_for_a_negative_time() -> None:
+    """As with `prepare`: one batch is in the function as the next one waits for calls."""
+    window = AdaptiveWindow(None, 32)
+    now = taught(window) + 0.0002
+    window.came.append(now)
+    assert window.start_at(now, 1, now) > now
+    before = held_ms(window)
+    window.done(CALLERS, CALLERS, CALLERS, now - FIXED_S, now + 0.0001, True)
+    assert 0.0 <= held_ms(window) <= before
+
+
 @pytest.mark.parametrize("kind", ["one worker", "two workers"])
 def test_the_timeout_counts_from_when_a_worker_was_free(kind: str) -> None:
     """Another function's batch may have run meanwhile; that calls came amid it is not held against them."""

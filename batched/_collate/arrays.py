@@ -149,7 +149,11 @@ class FeatureCollator:
     def elements(self, piece: Slice) -> int:
         """Return how many elements one row has, of all features."""
         call, at, _ = piece
-        return sum(prod(block[at].shape) for block in call.inputs.blocks)
+        # Not the shape of a row of an array: an object, or a text, has none.
+        return sum(
+            prod(block[at].shape if isinstance(block, list) else block.shape[1:])
+            for block in call.inputs.blocks
+        )
 
 
 def _alike(feature: Feature, blocks: tuple[Any, ...]) -> tuple[Any, ...]:

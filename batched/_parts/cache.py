@@ -36,6 +36,7 @@ from batched._parts.layers import (
     of_each,
 )
 from batched._parts.store import UNKNOWN, AsynchronousCacheError, Faults, Store, at_once
+from batched._policy.out_of_memory import is_out_of_memory
 
 
 class CachingCollator(LayeredCollator):
@@ -100,10 +101,15 @@ class CachingCollator(LayeredCollator):
         call.inputs = _own(call.inputs)
 
     def know(self, cached: CachedCall, place: int, result: Any) -> None:
-        """Answer one item with `result`, unless that is `UNKNOWN`."""
-        if result is not UNKNOWN:
-            cached.hits += 1 if cached.many else cached.size
-            self.give(cached, place, result)
+        """Answer one item with `result`, unless that is `UNKNOWN`, or there is no memory for a copy."""
+        if result is UNKNOWN:
+            return
+        try:
+            own = _own(result)
+        except Exception:  # noqa: BLE001  then it is a miss
+            return
+        cached.hits += 1 if cached.many else cached.size
+        self.give(cached, place, own)
 
     async def look(self, cached: CachedCall) -> None:
         """Ask the cache for the items of `cached` that have no result. Needs `watch` first, and no lock.
@@ -211,9 +217,16 @@ class CachingCollator(LayeredCollator):
         ask_as(picked, cached)
         return picked
 
+    def own_result(self, result: Any) -> Any:
+        """Return a copy of a result, for one caller; the error, if there is no memory for it."""
+        try:
+            return _own(result)
+        except Exception as error:  # noqa: BLE001  for this caller alone
+            return error
+
     def give(self, cached: CachedCall, place: int, result: Any) -> None:
         """Give a call one of its results, and with the last one its answer."""
-        cached.results[place] = _own(result)
+        cached.results[place] = result
         if cached.missing == 1 and not cached.many and cached.error is None:
             cached.results = cached.results[0]  # set first: a late caller takes it once nothing is missing
         cached.missing -= 1
@@ -231,10 +244,13 @@ def _own(result: Any) -> Any:
     """Return a copy of an array or a container, which are easily changed in place; else `result` itself.
 
     Also `result` itself if it cannot be copied, as it contains itself, say: no other call is to blame for it.
+    But raises if there is no memory for a copy.
     """
     try:
         return _copy(result)
-    except Exception:  # noqa: BLE001  of a library, or a `RecursionError`
+    except Exception as error:  # of a library, or a `RecursionError`
+        if is_out_of_memory(error):
+            raise
         return result
 
 

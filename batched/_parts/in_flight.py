@@ -50,6 +50,10 @@ class Answers(Protocol):
         """Show `result`, which has landed, to the callers that are asking the cache for `key`."""
         ...
 
+    def own_result(self, result: Any) -> Any:
+        """Return a copy of a result, for one caller; the error, if there is no memory for it."""
+        ...
+
     def give(self, cached: CachedCall, place: int, result: Any) -> None:
         """Give a call one of its results, and with the last one its answer."""
         ...
@@ -335,6 +339,7 @@ class InFlight:
                 result = fault if fault is not None and item.cache.items_are_keys else outcome
                 if call.parent is None:  # else each call of the request that it runs for has a key of its own
                     result = _fault_of(call.keys[place]) or result
+                result = call.collator.own_result(result)
                 if is_error(result):
                     call.owns_error = is_own and getattr(call, "owns_error", True)
                 if is_error(result) and (run.error is not None or not call.keep_errors):
@@ -343,7 +348,7 @@ class InFlight:
                     call.note_failure(place, result, is_known=is_known)
                     continue
                 if to_store:  # the first caller that has not left stores it
-                    call.to_store.append((item.key, result))
+                    call.to_store.append((item.key, outcome))
                     to_store = False
                 call.collator.give(call, place, result)
                 if not call.missing:

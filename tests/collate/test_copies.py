@@ -85,6 +85,14 @@ def test_rows_of_arrays_and_what_of_them_is_padding() -> None:
     assert (one.tolist(), two.tolist()) == ([1, 9], [11])
 
 
+def test_a_row_without_a_shape_has_copies() -> None:
+    """A row of an array of one axis may be any object: not an array."""
+    collator = CopyingCollator(FeatureCollator("f", ArrayOptions()), "f", SIZES)
+    batch = batch_of(collator, {"x": np.array(["a", None], dtype=object)}, copies=(2, (0, 1)))
+    assert collator.collate(batch)["x"].tolist() == ["a", None, None, None]
+    assert (batch.real, batch.padded) == (2, 2)
+
+
 def test_copies_do_not_make_up_for_rows_that_run_elsewhere() -> None:
     """Two rows of a call of three, and a copy: torch would cut three rows at once."""
     collator = CopyingCollator(FeatureCollator("f", ArrayOptions()), "f", SIZES)

@@ -153,6 +153,55 @@ def test_a_result_that_cannot_be_copied_is_an_answer_like_others(
     flavour.close(fn)
 
 
+class Large(np.ndarray[Any, Any]):
+    """An array of which there is memory for so many copies."""
+
+    copies = 0
+
+    def copy(self, order: Any = "C") -> Any:
+        """Return a copy."""
+        if not Large.copies:
+            raise MemoryError
+        Large.copies -= 1
+        return super().copy(order)
+
+
+@pytest.mark.parametrize("option", ["cache", "request_cache"])
+def test_where_memory_is_short_no_two_callers_have_the_same_array(
+    flavour: Flavour, option: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A caller for which there is no copy gets the error, and what cannot be kept or looked up runs again."""
+    gate = Gate(lambda items: [Large((1,)) for _ in items])
+    fn = flavour.decorate(gate, timeout_ms=0, **({"cache": {}} if option == "cache" else {}))
+    view = fn.options(return_exceptions=True, **({"request_cache": {}} if option == "request_cache" else {}))
+    for copies, kinds in [(0, [MemoryError, MemoryError]), (1, [Large, MemoryError]), (2, [Large, Large])]:
+        Large.copies = copies
+        first, second = flavour.call(view, ["x", "x"])  # in flight, or a hit and a miss
+        assert [type(first), type(second)] == kinds
+        assert first is not second
+    Large.copies = 3  # for both callers, and one to keep
+    flavour.call(view, ["x", "x"])
+    runs = len(gate.batches)
+    assert type(flavour.call(view, "x")) is MemoryError
+    assert len(gate.batches) == runs + 1
+    Large.copies = 1
+    assert type(flavour.call(view, "x")) is Large
+    assert len(gate.batches) == runs + 1
+    assert "were not stored" in caplog.text
+    flavour.close(fn)
+
+
+def test_without_memory_for_a_copy_of_what_it_asks_for_a_call_is_refused(flavour: Flavour) -> None:
+    """Its caller could change it, for another call that waits for the same."""
+    Large.copies = 0
+    gate = Gate()
+    fn = flavour.decorate(gate, timeout_ms=0, cache={}, cache_key=len)
+    with pytest.raises(MemoryError):
+        flavour.call(fn, Large((1,)))
+    assert not gate.batches
+    flavour.close(fn)
+
+
 def content(value: Any) -> bytes:
     """A key of arrays, however they are passed."""
     if isinstance(value, np.ndarray):

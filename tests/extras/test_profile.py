@@ -353,6 +353,17 @@ def test_errors_of_the_function_are_raised() -> None:
         profile(fail, ["a"])
 
 
+def test_a_function_may_change_its_items() -> None:
+    """Each batch has copies, as each call has an item of its own in a service."""
+
+    def taken_out(rows: list[dict[str, str]]) -> list[int]:
+        return [len(row.pop("text")) for row in rows]
+
+    items = [{"text": "a"}, {"text": "bb"}]
+    profile(taken_out, items, sizes=(1, 2), repeats=2)
+    assert items == [{"text": "a"}, {"text": "bb"}]
+
+
 def test_a_function_that_is_refilled_is_told_which_items_have_ended() -> None:
     """And closed when none is left, as with callers: it need not end by itself."""
     live: list[int] = []

@@ -9,7 +9,7 @@ import sys
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile
@@ -18,6 +18,8 @@ from batched._api.function import DecoratedFunction
 from batched._core.options import ArrayOptions
 from batched._remote.command import UsageError, found, say
 
+_WIDE = 60  # characters, which the tables of a profile take with their frames
+_BAR, _BESIDE_BAR = 30, 46  # characters of the longest bar, and of what stands beside it
 _UNREAD = 1  # as rich ends a program of which nothing reads the output
 
 
@@ -65,30 +67,33 @@ def _numbers(text: str) -> list[int]:
 
 
 def _placed(error: Exception) -> str:
-    """Return the text of an error, with its place if that is in the user's own code."""
+    """Return the text of an error and its notes, with its place if that is in the user's own code."""
     place = traceback.extract_tb(error.__traceback__)[-1]
+    text = "; ".join([str(error), *getattr(error, "__notes__", [])])
     if Path(__file__).parent in Path(place.filename).parents:
-        return str(error)
-    return f"{place.filename}:{place.lineno}: {type(error).__name__}: {error}"
+        return text
+    return f"{place.filename}:{place.lineno}: {type(error).__name__}: {text}"
 
 
 def _profile(given: argparse.Namespace) -> int:
     """Measure, and print what follows; return the status of the process."""
     from batched.profile import profile  # noqa: PLC0415  other commands do without
 
-    try:
-        function = _function(given.function)
-        items = _items(Path(given.items), function)
-        show = print if given.json else _shown()
-        if given.plot is not None:
-            _plot_into(given.plot)
-    except (UsageError, ImportError, OSError, ValueError) as error:
-        return say("profile", error)
-    with _progress(is_shown=not given.json) as progress:
+    # The figures stand alone in their JSON, whatever a model prints.
+    with redirect_stdout(sys.stderr if given.json else sys.stdout):
         try:
-            told = profile(function, items, sizes=given.sizes, repeats=given.repeats, progress=progress)
-        except (TypeError, ValueError) as error:
-            return say("profile", _placed(error))
+            function = _function(given.function)
+            items = _items(Path(given.items), function)
+            show = print if given.json else _shown()
+            if given.plot is not None:
+                _plot_into(given.plot)
+        except (UsageError, ImportError, OSError, ValueError) as error:
+            return say("profile", error)
+        with _progress(is_shown=not given.json) as progress:
+            try:
+                told = profile(function, items, sizes=given.sizes, repeats=given.repeats, progress=progress)
+            except (TypeError, ValueError) as error:
+                return say("profile", _placed(error))
     if given.plot is not None:
         _plot(told, given.plot)
     try:
@@ -189,22 +194,30 @@ def _progress(*, is_shown: bool) -> Iterator[Callable[[int, int], object] | None
 def _shown() -> Callable[[Any], None]:
     """Return what prints a profile as tables."""
     try:
+        from rich.box import SIMPLE_HEAD  # noqa: PLC0415
         from rich.console import Console  # noqa: PLC0415
-        from rich.table import Table  # noqa: PLC0415
+        from rich.table import Column, Table  # noqa: PLC0415
     except ModuleNotFoundError as missing:
         raise ImportError(f"profile needs {missing.name}: pip install rich, or give --json") from None
 
     def show(told: Any) -> None:
         console = Console()
-        curve = Table("size", "batch takes", "an item", "", title=f"batches of {told.name}")
+        # As `top` has it: of figures, no part may be left out.
+        looks: Any = {} if console.width >= _WIDE else {"box": SIMPLE_HEAD, "padding": 0}
+
+        def table(*headers: str, title: str) -> Table:
+            return Table(*(Column(each, overflow="fold") for each in headers), title=title, **looks)
+
+        curve = table("size", "batch takes", "an item", "", title=f"batches of {told.name}")
         slowest = max(each.item_ms for each in told.measured)
+        longest = min(_BAR, max(console.width - _BESIDE_BAR, 1))
         block, arrow = ("#", "<-") if console.options.ascii_only else ("█", "←")  # as the frame of the table
         for each in told.measured:
-            bar = block * max(1, round(30 * each.item_ms / slowest)) if slowest else ""
+            bar = block * max(1, round(longest * each.item_ms / slowest)) if slowest else ""
             mark = f" {arrow}" if each.size == told.batch_size and told.pays else ""
             curve.add_row(f"{each.size}", f"{each.took_ms:.3g} ms", f"{each.item_ms:.3g} ms", bar + mark)
         console.print(curve)
-        expected = Table("callers", "items/s", "one by one", "answer after", "batch", title="to expect")
+        expected = table("callers", "items/s", "one by one", "answer after", "batch", title="to expect")
         for each in told.expected:
             expected.add_row(
                 f"{each.callers}",

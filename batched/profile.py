@@ -184,12 +184,19 @@ def _measured(  # noqa: PLR0913, PLR0917
     # What is done once, such as a compilation, is no cost of batches.
     answers.note(trial.run([trial.call(items[0])]))
     rows: list[tuple[int, float, float]] = []
-    measured = []
+    measured: list[Measured] = []
     for done, size in enumerate(tried, 1):
-        found = [
-            (_longest(lengths, batch), _seconds(trial, [items[at] for at in batch], repeats, clock, answers))
-            for batch in _batches(lengths, size)
-        ]
+        found = []
+        for batch in _batches(lengths, size):
+            try:
+                took = _seconds(trial, [items[at] for at in batch], repeats, clock, answers)
+            except Exception as error:
+                worked = (
+                    f", and worked for {', '.join(str(row.size) for row in measured)}" if measured else ""
+                )
+                error.add_note(f"{trial.name} was given a batch of {size}{worked}")
+                raise
+            found.append((_longest(lengths, batch), took))
         rows += [(trial.size_of(size), longest, took) for longest, took in found]
         took = median(took for _, took in found)
         longest = sum(longest for longest, _ in found) / len(found)
@@ -244,7 +251,14 @@ def _rows(trial: Trial, item: Any) -> list[Any]:
 
 def _check_that_items_share(trial: Trial, items: Sequence[Any]) -> None:
     """Raise `ValueError` if an item can share no batch with the first."""
-    _, *others = that_share([trial.call(item) for item in items])
+    calls = []
+    for number, item in enumerate(items, 1):
+        try:
+            calls.append(trial.call(item))
+        except (TypeError, ValueError) as error:
+            error.add_note(f"it is item {number} of the items")
+            raise
+    _, *others = that_share(calls)
     if others:
         what, why = "item", "another key of group_by, or other parameters, than the first"
         if trial.is_of_arrays:

@@ -7,7 +7,7 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from http.client import HTTPException
+from http.client import HTTPException, IncompleteRead
 from itertools import count
 from math import inf, nan
 
@@ -225,5 +225,14 @@ def _figures(get: Callable[[str], str], url: str) -> Figures:
 
 
 def _get(url: str) -> str:
+    """Return a page that has been read to its end; `TimeoutError` if it goes on and on, as a stream does."""
+    until = time.monotonic() + _PATIENCE_S
+    page = bytearray()
     with urllib.request.urlopen(url, timeout=_PATIENCE_S) as answer:  # noqa: S310
-        return str(answer.read().decode())
+        while part := answer.read1():
+            page += part
+            if time.monotonic() > until:
+                raise TimeoutError(f"the page has not ended after {_PATIENCE_S:g} s")
+        if missing := getattr(answer, "length", None):
+            raise IncompleteRead(bytes(page), missing)
+    return page.decode()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Sequence
+from copy import deepcopy
 from functools import partial
 from typing import Any
 
@@ -12,6 +14,7 @@ from batched._api.through_class import ThroughClass
 from batched._clock import monotonic
 from batched._collate.columns import ColumnCollator
 from batched._collate.copies import CopyingCollator
+from batched._collate.used_up import is_used_up
 from batched._core.batch import Batch
 from batched._core.call import DONE, Call
 from batched._core.change import NO_CHANGE, OVER, Change
@@ -71,7 +74,11 @@ class Trial:
         self._sizes = None if sizes is None else SizeChoice(tuple(sizes))
 
     def call(self, item: Any) -> Call:
-        """Return a call of one item: features, or a value for each parameter if there are several."""
+        """Return a call of one item: features, or a value for each parameter if there are several.
+
+        Of a copy of it, as the function may change it, and the item is tried again and again.
+        """
+        item = self._copied(item)
         now = monotonic()
         call: Call
         if self.is_of_arrays:
@@ -84,6 +91,22 @@ class Trial:
             call = self._collator.one(self._function, args, named, now)
         call.note_context()
         return call
+
+    def _copied(self, item: Any) -> Any:
+        try:
+            return deepcopy(item)
+        except Exception as error:
+            if is_used_up(item):
+                raise TypeError(
+                    f"{self.name}: {reprlib.repr(item)} can only be used once, as it cannot be copied "
+                    f"({error}): give items that can be, such as the text or bytes of a file"
+                ) from error
+            return item
+
+    def can_repeat(self, calls: Sequence[Call]) -> bool:
+        """Return whether calls may run again, as none of their items is used up."""
+        repeats: bool = self._collator.can_repeat(Batch([(call, 0, call.size) for call in calls], len(calls)))
+        return repeats
 
     def size_of(self, items: int) -> int:
         """Return how many items the function is given with a batch of so many."""

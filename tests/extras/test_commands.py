@@ -20,11 +20,22 @@ from tests.kit.script import ROOT
 pytest.importorskip("rich")
 
 MODULE = """
+import time
+
 import batched
 import batched.inference
 
 @batched.dynamically(batch_size=4)
 def embed(texts):
+    return texts
+
+@batched.dynamically
+def joined(lefts, rights):
+    return [left + right for left, right in zip(lefts, rights)]
+
+@batched.dynamically(batch_size=4)
+def slow(texts):
+    time.sleep(0.001)
     return texts
 
 @batched.dynamically
@@ -34,6 +45,11 @@ def fail(texts):
 @batched.inference.dynamically(batch_size=4)
 def sums(features):
     return features["ids"].sum(axis=1)
+
+@batched.dynamically(batch_size=4)
+def loud(texts):
+    print("of the model")
+    return texts
 """
 
 
@@ -85,6 +101,16 @@ def test_a_profile_is_shown(items: Path, tmp_path: Path, capsys: pytest.CaptureF
     assert [each["size"] for each in told["measured"]] == [1, 2]
 
 
+def test_what_a_function_prints_is_not_among_the_figures(
+    items: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A program reads these as JSON."""
+    assert status_of("profile", "module_of_commands:loud", "--items", items, "--json", "--repeats", 1) == 0
+    shown = capsys.readouterr()
+    assert json.loads(shown.out)["name"] == "loud"
+    assert "of the model" in shown.err
+
+
 @pytest.mark.parametrize("form", [[], ["--json"]])
 def test_an_output_that_is_not_read_to_its_end_is_no_error(items: Path, form: list[str]) -> None:
     """As with `| head -1`: no traceback."""
@@ -97,6 +123,19 @@ def test_an_output_that_is_not_read_to_its_end_is_no_error(items: Path, form: li
         assert process.stderr is not None
         assert process.stderr.read() == ""
         assert process.wait(PATIENCE_S) == 1
+
+
+@pytest.mark.parametrize("width", [30, 45, 59, 60, 80])
+def test_figures_are_whole_however_narrow_the_terminal_is(
+    items: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, width: int
+) -> None:
+    """A figure of which a part is left out would be another one."""
+    monkeypatch.setenv("COLUMNS", str(width))
+    assert status_of("profile", "module_of_commands:slow", "--items", items, "--repeats", 1) == 0
+    shown = capsys.readouterr().out
+    assert "to expect" in shown
+    assert "…" not in shown
+    assert max(map(len, shown.splitlines())) <= width
 
 
 def test_an_output_without_blocks_and_arrows_has_others(items: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,7 +222,9 @@ def test_files_of_another_kind_are_named(items: Path, capsys: pytest.CaptureFixt
         ("module_of_commands:embed", "no json", "is no JSON"),
         pytest.param("module_of_commands:embed", "[" * 100_000, "is no JSON", id="too deep"),
         ("module_of_commands:embed", "", "at least one"),
-        ("module_of_commands:fail", '"a"', "module_of_commands.py:11: ValueError: the function's own"),
+        ("module_of_commands:fail", '"a"', "module_of_commands.py:22: ValueError: the function's own"),
+        ("module_of_commands:joined", '["a", "b"]\n["c"]', "argument: 'rights'; it is item 2 of the items"),
+        ("module_of_commands:joined", '["a", 1]', "TypeError"),
     ],
 )
 def test_what_cannot_be_measured_is_one_line(

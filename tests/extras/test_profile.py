@@ -353,6 +353,30 @@ def test_errors_of_the_function_are_raised() -> None:
         profile(fail, ["a"])
 
 
+def test_an_error_says_which_size_of_batch_has_failed() -> None:
+    """And which have worked: of a model that has no memory for larger ones, these can be measured."""
+
+    def small(items: list[str]) -> list[str]:
+        if len(items) > 2:
+            raise MemoryError("no room")
+        return items
+
+    with pytest.raises(MemoryError) as raised:
+        profile(small, ["a"])
+    assert raised.value.__notes__ == ["small was given a batch of 4, and worked for 1, 2"]
+
+
+def test_a_function_may_change_its_items() -> None:
+    """Each batch has copies, as each call has an item of its own in a service."""
+
+    def taken_out(rows: list[dict[str, str]]) -> list[int]:
+        return [len(row.pop("text")) for row in rows]
+
+    items = [{"text": "a"}, {"text": "bb"}]
+    profile(taken_out, items, sizes=(1, 2), repeats=2)
+    assert items == [{"text": "a"}, {"text": "bb"}]
+
+
 def test_a_function_that_is_refilled_is_told_which_items_have_ended() -> None:
     """And closed when none is left, as with callers: it need not end by itself."""
     live: list[int] = []

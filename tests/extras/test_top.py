@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from http.client import BadStatusLine, IncompleteRead, InvalidURL
 from math import isnan
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -167,6 +170,41 @@ def test_what_is_no_page_of_metrics_is_an_error_of_one_kind(found: str | Excepti
     looks = iter([found])
     with pytest.raises(OSError, match="that is no page of metrics"):
         top("URL", fetch=fetch)
+
+
+@pytest.fixture
+def service() -> Iterator[Callable[..., str]]:
+    """Return what has a service answer once, and returns its address."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer(page: bytes, *, goes_on: bool) -> None:
+            client, _ = server.accept()
+            with client, suppress(OSError):  # the reader has enough
+                client.recv(1000)
+                client.sendall(b"HTTP/1.1 200 OK\r\n" + page)
+                while goes_on:
+                    client.sendall(b"# more\n")
+
+        def serve(page: bytes, *, goes_on: bool = False) -> str:
+            Thread(target=answer, args=(page,), kwargs={"goes_on": goes_on}, daemon=True).start()
+            return f"127.0.0.1:{server.getsockname()[1]}/metrics"
+
+        yield serve
+
+
+def test_a_page_that_does_not_end_is_given_up(
+    service: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as a stream of events: each part of it comes in time."""
+    monkeypatch.setattr("batched.top._PATIENCE_S", 0.1)
+    with pytest.raises(TimeoutError, match=r"the page has not ended after 0.1 s"):
+        top(service(b"\r\n", goes_on=True), looks=1)
+
+
+def test_a_page_that_ends_too_early_is_none(service: Callable[..., str]) -> None:
+    """Its figures would be taken for all that there are."""
+    with pytest.raises(OSError, match=r"no page of metrics \(IncompleteRead"):
+        top(service(b"Content-Length: 100\r\n\r\nup 1\n"), looks=1)
 
 
 @pytest.mark.parametrize("url", ["127.0.0.1:9100/metrics", "http://127.0.0.1:9100/metrics"])

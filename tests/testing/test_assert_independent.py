@@ -6,8 +6,13 @@ import asyncio
 import itertools
 import random
 import sys
+from collections import namedtuple
 from collections.abc import Callable
 from contextvars import ContextVar, copy_context
+from dataclasses import dataclass
+from io import BytesIO
+from threading import Lock
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -242,8 +247,151 @@ def test_tensors_are_compared_without_numpy_as_well(monkeypatch: pytest.MonkeyPa
     assert_independent(lambda rows: [(row > 1).sum() for row in rows], items)
     with pytest.raises(AssertionError, match="depends on the other items"):
         assert_independent(lambda rows: torch.stack(rows) * len(rows), items)
-    with pytest.raises(AssertionError, match="depends on the other items"):
+    with pytest.raises(AssertionError, match="Tensor of torch.float32 alone, and of type list beside others"):
         assert_independent(lambda rows: [row if len(rows) == 1 else row.tolist()[:1] for row in rows], items)
+
+
+PROMOTED: dict[str, tuple[Callable[[list[Any]], Any], list[Any], str]] = {
+    "a list by an array": (
+        lambda xs: np.array(xs).tolist(),
+        [1, 2.5],
+        "of type int alone, and of type float",
+    ),
+    "numbers": (lambda xs: np.array(xs), [1, 2.5], "numpy.int64 alone, and of type numpy.float64"),
+    "truth": (lambda xs: np.array(xs).tolist(), [True, 2], "of type bool alone, and of type int"),
+    "rows": (
+        lambda xs: [*np.stack(xs)],
+        [np.float32([1, 2]), np.float64([3, 4])],
+        "ndarray of float32 alone, and of type numpy.ndarray of float64",
+    ),
+    "a part of a row": (
+        lambda xs: [{"score": x} for x in np.array(xs).tolist()],
+        [1, 2.5],
+        r"\{'score': 1\} alone, and \{'score': 1.0\}",
+    ),
+    "a container": (
+        lambda xs: [(x,) if len(xs) > 1 else [x] for x in xs],
+        [1, 2],
+        "list alone, and of type tuple",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", PROMOTED)
+def test_a_type_that_an_item_has_of_its_neighbors_is_found(what: str) -> None:
+    """The same number of another type is another answer: another text in JSON, another width in memory."""
+    function, items, says = PROMOTED[what]
+    with pytest.raises(AssertionError, match=says):
+        assert_independent(function, items)
+
+
+@needs_torch
+def test_tensors_that_are_widened_by_others_are_found() -> None:
+    """Also where all values are the same."""
+    items = [torch.zeros(2), torch.ones(2, dtype=torch.float64)]
+    with pytest.raises(AssertionError, match=r"torch.float32 alone, and of type .*torch.float64"):
+        assert_independent(lambda rows: [*torch.stack([row.to(max_type(rows)) for row in rows])], items)
+
+
+def max_type(rows: list[Any]) -> Any:
+    return torch.float64 if any(row.dtype == torch.float64 for row in rows) else torch.float32
+
+
+def test_texts_of_an_array_may_have_the_width_of_the_longest() -> None:
+    """That is how numpy keeps them; the text is the same."""
+    assert_independent(lambda texts: [np.array(texts)[at : at + 1] for at in range(len(texts))], TEXTS)
+
+
+def test_tuples_of_a_class_that_is_made_anew_pass() -> None:
+    """A data frame makes one each time that it is asked for its rows."""
+    assert_independent(lambda texts: [namedtuple("Row", "size")(len(text)) for text in texts], TEXTS)  # noqa: PYI024
+
+
+def equal_items_once(texts: list[str]) -> list[list[int]]:
+    found = {text: [len(text)] for text in texts}
+    return [found[text] for text in texts]
+
+
+def one_header(texts: list[str]) -> list[dict[str, Any]]:
+    header: dict[str, str] = {}
+    return [{"size": len(text), "header": (1, header)} for text in texts]
+
+
+@dataclass
+class Answer:
+    """An answer that can be changed."""
+
+    size: int
+
+
+def one_object(texts: list[str]) -> list[Answer]:
+    found = {len(text) // 2: Answer(len(text) // 2) for text in texts}
+    return [found[len(text) // 2] for text in texts]
+
+
+@pytest.mark.parametrize("function", [equal_items_once, one_header, one_object])
+def test_answers_that_share_what_can_be_changed_are_found(function: Callable[..., Any]) -> None:
+    """What one caller changes in its answer would change for another, of the same batch only."""
+    with pytest.raises(
+        AssertionError, match=r"items\[\d\] have the same object, .* if one caller changes it"
+    ):
+        assert_independent(function, TEXTS)
+
+
+def test_answers_may_share_what_all_batches_share() -> None:
+    """A table of the function is no part of a batch; what cannot be changed hurts no caller."""
+    labels = {True: {"label": "long"}, False: {"label": "short"}}
+    kept: dict[str, list[int]] = {}
+    assert_independent(lambda texts: [labels[len(text) > 3] for text in texts], TEXTS)
+    assert_independent(lambda texts: [kept.setdefault(text, [len(text)]) for text in texts], TEXTS)
+    assert_independent(lambda texts: [("one", frozenset({1}))] * len(texts), TEXTS)
+    assert_independent(lambda texts: [np.ones(2)] * len(texts), TEXTS)  # callers get copies of these
+
+
+def test_items_that_the_function_changes_are_found() -> None:
+    """A batch runs again if one of its items fails: each of the others would have been changed twice."""
+
+    def less_one(rows: list[Any]) -> list[Any]:
+        for row in rows:
+            row -= 1.0  # noqa: PLW2901
+        return [row.sum() for row in rows]
+
+    def taken_out(rows: list[dict[str, str]]) -> list[int]:
+        return [len(row.pop("text")) for row in rows]
+
+    def noted(rows: list[dict[str, Any]]) -> list[int]:
+        for row in rows:
+            row["size"] = len(row["text"])
+        return [row["size"] for row in rows]
+
+    arrays, dicts = [np.ones(2), np.zeros(2)], [{"text": "a"}, {"text": "bb"}]
+    for function, items in ((less_one, arrays), (taken_out, dicts)):
+        with pytest.raises(AssertionError, match="if it runs once more.*the function changes its items"):
+            assert_independent(function, items)
+        assert_independent(batched.dynamically(function, isolate_errors=False), items)  # type: ignore[call-overload]
+    assert_independent(noted, dicts)
+    assert_independent(lambda files: [len(file.read()) for file in files], [BytesIO(b"a"), BytesIO(b"bb")])
+    assert arrays[0].sum() == 2.0
+    assert dicts[0] == {"text": "a"}
+
+
+def test_items_that_cannot_be_copied_are_used_as_they_are() -> None:
+    """But for those that a run uses up, as there is no second run."""
+    assert_independent(lambda locks: [lock.locked() for lock in locks], [Lock(), Lock()])
+    with pytest.raises(TypeError, match="<generator .* can only be used once, as it cannot be copied"):
+        assert_independent(lambda rows: [sum(row) for row in rows], [(n for n in range(3)), [1]])
+
+
+def test_padding_of_arrays_that_leaks_into_one_column_is_found() -> None:
+    """However many other columns are right."""
+
+    def columns(rows: list[Any]) -> Any:
+        width = max(map(len, rows))
+        values = np.stack([np.pad(row, (0, width - len(row))) for row in rows])
+        return np.stack([values.sum(1), values.mean(1) / 1000, values.max(1)], axis=1)
+
+    with pytest.raises(AssertionError, match="padding without a mask"):
+        assert_independent(columns, [np.ones(2), np.ones(5)])
 
 
 def test_padding_of_arrays_that_leaks_is_found() -> None:
@@ -355,6 +503,8 @@ def answers_of(make: Callable[[float], Any]) -> list[Callable[[list[str]], list[
 RECORD = np.dtype([("score", float), ("text", "U3")])
 KINDS: dict[str, Callable[[float], Any]] = {
     "an object": Scored,
+    "an object with fields": lambda score: SimpleNamespace(score=score, array=np.array([score, 1.0])),
+    "complex numbers": lambda score: [complex(score, 1.0), complex("nan"), complex("inf")],
     "nested objects": lambda score: Scored(1.0, [Scored(score)]),
     "an array of objects": lambda score: np.array(["a", score], dtype=object),
     "rows with fields": lambda score: np.array([(score, "a")], dtype=RECORD),

@@ -67,7 +67,8 @@ class StreamBatcher(Batcher):
     def _hand_out(self, call: Call, piece: Any, batch: Batch) -> None:
         """Give `call` its piece, and have its caller told, unless that waits for all pieces.
 
-        It is done with `DONE`, an exception, or if its consumer is too far behind.
+        A consumer that has yet to take the piece before has been told already. The call is done with `DONE`,
+        with an exception, or if its consumer is too far behind.
         """
         most = self.options.max_pieces
         if piece is DONE:
@@ -80,7 +81,7 @@ class StreamBatcher(Batcher):
             call.fail(too_slow(self._name, most))
         else:
             call.results.append(piece)
-            if not call.takes_pieces:
+            if not call.takes_pieces or len(call.results) > 1:
                 return
         self.effects.answered.append(call)
 

@@ -58,8 +58,7 @@ class StreamBatcher(Batcher):
         if self.leaving:  # others may wait for their room
             self.take_in()
         for call in batch.calls:
-            is_late = call.takes_pieces and call.is_over(now)  # a future that has begun is never late
-            if call.missing and call.left is None and not is_late:
+            if not call.is_over(now if call.takes_pieces else -inf):  # a future that has begun is never late
                 return None  # it may `yield from` an iterator that is no generator, which can be told nothing
         self._fail_late(batch.calls)
         return OVER
@@ -210,13 +209,12 @@ class StreamBatcher(Batcher):
                 anew.reason = StartReason.NO_GAIN
                 self.first.append(anew)
                 batch.become(rest)
-            done = batch.calls
-            for call in done:
+            for call in batch.calls:
                 call.missing = 0
         batch.begun = False
+        done = [call for call in batch.calls if not call.missing and call.left is None]
         if not is_refilled:
-            ended = [call for call in batch.calls if not call.missing and call.left is None]
-            return super().finish(batch, parts, now, error=error, done=ended)
+            return super().finish(batch, parts, now, error=error, done=done)
         started = self.running.pop(batch, now)
         self.effects.has_moved = True
         try:

@@ -15,8 +15,8 @@ from typing import Any, Generic, NoReturn, Self, TypeVar
 from batched._api.binding import Driver
 from batched._clock import monotonic
 from batched._core.call import Call
+from batched._drivers.alarms import watch
 from batched._drivers.private_python import running_loop_or_none
-from batched._drivers.stream_wakeups import Bell
 from batched._drivers.thread import ThreadDriver, seconds_left
 from batched.errors import for_iterator
 
@@ -109,6 +109,17 @@ class Stream(_Consumer[T]):
                 waiter.release()
 
 
+class Bell(asyncio.Event):
+    """What the consumers of a stream wait for on their event loop; the call wakes one task only."""
+
+    done = asyncio.Event.is_set
+    """As of a task: it is asked after a Ctrl-C has come as the bell was rung."""
+
+    def ring(self, _: object) -> None:
+        """Wake the consumers; the call does so once for each time that they begin to wait."""
+        self.set()
+
+
 class AsyncStream(_Consumer[T]):
     """An asynchronous iterator over the pieces of one item, from `fn.astream`."""
 
@@ -123,7 +134,11 @@ class AsyncStream(_Consumer[T]):
         if call.results and monotonic() >= self._turn_due:
             await self._wait(asyncio.sleep(0))
         while (piece := self._take(StopAsyncIteration)) is _TO_COME:
-            call.waiter.clear()  # the loop sets it for what comes meanwhile, and at the deadline
+            call.waiter.clear()
+            call.is_woken = False  # so it is rung for what comes meanwhile, and at the deadline
+            call.add_done_callback(call.waiter.ring, context=Context())
+            if call.deadline is not None:
+                watch(call, asyncio.get_running_loop())
             await self._wait(call.waiter.wait())
         found: T = piece
         return found
@@ -163,8 +178,7 @@ def open_async_stream(driver: Driver, call: Call) -> AsyncStream[Any]:
             f"coroutine"
         )
     call.take_pieces()
-    call.waiter = bell = Bell()
-    call.add_done_callback(lambda _: bell.set(), context=Context())  # at its deadline
+    call.waiter = Bell()
     driver.post_async(call)
     try:
         return AsyncStream(driver, call)

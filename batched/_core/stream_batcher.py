@@ -58,8 +58,7 @@ class StreamBatcher(Batcher):
         if self.leaving:  # others may wait for their room
             self.take_in()
         for call in batch.calls:
-            is_late = call.takes_pieces and call.is_over(now)  # a future that has begun is never late
-            if call.missing and call.left is None and not is_late:
+            if not call.is_over(now if call.takes_pieces else -inf):  # a future that has begun is never late
                 return None  # it may `yield from` an iterator that is no generator, which can be told nothing
         self._fail_late(batch.calls)
         return OVER
@@ -67,7 +66,8 @@ class StreamBatcher(Batcher):
     def _hand_out(self, call: Call, piece: Any, batch: Batch) -> None:
         """Give `call` its piece, and have its caller told, unless that waits for all pieces.
 
-        It is done with `DONE`, an exception, or if its consumer is too far behind.
+        A consumer that has yet to take the piece before has been told already. The call is done with `DONE`,
+        with an exception, or if its consumer is too far behind.
         """
         most = self.options.max_pieces
         if piece is DONE:
@@ -80,7 +80,7 @@ class StreamBatcher(Batcher):
             call.fail(too_slow(self._name, most))
         else:
             call.results.append(piece)
-            if not call.takes_pieces:
+            if not call.takes_pieces or len(call.results) > 1:
                 return
         self.effects.answered.append(call)
 
@@ -209,13 +209,12 @@ class StreamBatcher(Batcher):
                 anew.reason = StartReason.NO_GAIN
                 self.first.append(anew)
                 batch.become(rest)
-            done = batch.calls
-            for call in done:
+            for call in batch.calls:
                 call.missing = 0
         batch.begun = False
+        done = [call for call in batch.calls if not call.missing and call.left is None]
         if not is_refilled:
-            ended = [call for call in batch.calls if not call.missing and call.left is None]
-            return super().finish(batch, parts, now, error=error, done=ended)
+            return super().finish(batch, parts, now, error=error, done=done)
         started = self.running.pop(batch, now)
         self.effects.has_moved = True
         try:

@@ -20,7 +20,6 @@ from batched._drivers.batch_task import BatchTask
 from batched._drivers.current_batch import outer_batches
 from batched._drivers.dispatcher import Dispatcher
 from batched._drivers.driver import Driver
-from batched._drivers.stream_wakeups import apart, ring
 from batched._drivers.timers import Timer, call_later
 from batched._drivers.wakeups import ask, resolve_on_loop
 from batched._logs import log
@@ -317,10 +316,7 @@ class LoopDispatcher(Dispatcher):
 
     def _wake_callers(self, calls: list[Call]) -> None:
         loop = self.loop()
-        if self.streams:
-            streams, calls = apart(calls)
-            ring(streams)
-        if calls and loop is not None and not loop.is_closed():
+        if loop is not None and not loop.is_closed():
             loop.call_soon(resolve_on_loop, calls)
 
     def _let_in(self, calls: list[Call]) -> None:

@@ -24,7 +24,6 @@ from batched._drivers.generators import run_steps
 from batched._drivers.runners import Runners
 from batched._drivers.shared_workers import SharedWorkers, WorkerTimes
 from batched._drivers.step_lock import StepLock, new_step_lock
-from batched._drivers.stream_wakeups import tell
 from batched._drivers.wakeups import settle, wake
 from batched._drivers.workers import Workers
 from batched._logs import log_error
@@ -294,10 +293,6 @@ class ThreadDispatcher(Dispatcher):
             self.workers.look_again()
 
     def _wake_callers(self, calls: list[Call]) -> None:
-        if self.streams:
-            calls = tell(calls)
-            if not calls:
-                return
         try:
             if futures := wake(calls):
                 settle(futures, self.name)

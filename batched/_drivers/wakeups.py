@@ -186,6 +186,12 @@ def _send(loop: asyncio.AbstractEventLoop, calls: list[Call]) -> None:
             outbox.is_told = False
 
 
+def wake_callers(calls: list[Call], name: str) -> None:
+    """Wake the callers of `calls`, of the function of this name, wherever they wait."""
+    if calls and (futures := wake(calls)):
+        settle(futures, name)
+
+
 def settle(calls: list[Call], name: str) -> None:
     """Resolve the futures of `calls` of the batcher of this name, which runs their callbacks."""
     for call in calls:

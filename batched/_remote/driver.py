@@ -22,7 +22,7 @@ from batched._drivers.deadline_watch import DeadlineWatch
 from batched._drivers.driver import Driver
 from batched._drivers.fork_and_exit import register
 from batched._drivers.private_python import running_loop_or_none
-from batched._drivers.stream_wakeups import wake_callers
+from batched._drivers.wakeups import wake_callers
 from batched._remote.addresses import Address
 from batched._remote.frames import Flag, Kind
 from batched._remote.greeting import Described

@@ -441,15 +441,17 @@ class Link(ABC):
         if sent is None:
             return
         call, codec = sent.call, self.terms.codec
-        told.append(call)
         try:
             if len(call.results) >= sent.caller.max_pieces:
                 raise too_slow(sent.caller.name, sent.caller.max_pieces, " in the server")  # noqa: TRY301
             call.results.append(codec.load(found.payload, found.buffers))
+            if len(call.results) > 1:  # its consumer has been told already
+                return
         except (Exception, SystemExit) as error:  # noqa: BLE001
             call.owns_error = True
             call.fail(error)
             self.cancel(call)
+        told.append(call)
 
     # -- the end ------------------------------------------------------------------------------------------
 

@@ -10,7 +10,6 @@ from collections.abc import Callable
 
 from batched._core.call import Call
 from batched._drivers.private_python import running_loop_or_none
-from batched._drivers.stream_wakeups import tell
 from batched._drivers.timers import call_later
 from batched._drivers.wakeups import ask, resolve_on_loop
 from batched._remote.frames import joined
@@ -152,11 +151,9 @@ class LoopLink(Link):
         self.filled(count, self._told)
         if self._waiting:
             self.flush_soon()
-        done = tell(self._told)
         if not self.takes_calls:
             self._leave()
-        if done:
-            resolve_on_loop(done)
+        resolve_on_loop(self._told)
         self._told = []
 
     def say(self, greeting: bytes) -> None:
@@ -212,9 +209,8 @@ class LoopLink(Link):
     def _wake(self) -> None:
         """Wake callers in a turn of their own: this may be in the middle of a call."""
         loop = self.loop()
-        done = tell(self._told)
-        if done and loop is not None:
-            loop.call_soon(resolve_on_loop, done)
+        if self._told and loop is not None:
+            loop.call_soon(resolve_on_loop, self._told)
         self._told = []
 
     # -- the end ------------------------------------------------------------------------------------------

@@ -12,8 +12,7 @@ from functools import partial
 from batched._core.call import Call
 from batched._drivers.private_python import HAS_DAEMONS
 from batched._drivers.step_lock import new_step_lock
-from batched._drivers.stream_wakeups import wake_callers
-from batched._drivers.wakeups import FUTURE
+from batched._drivers.wakeups import FUTURE, wake_callers
 from batched._logs import log_error
 from batched._remote.frames import Bytes, FrameError, joined
 from batched._remote.link import Caller, Link, Terms

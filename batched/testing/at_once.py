@@ -27,7 +27,6 @@ from batched._drivers.dispatcher import Dispatcher
 from batched._drivers.driver import Driver
 from batched._drivers.event_loop import LoopDriver
 from batched._drivers.generators import run_steps
-from batched._drivers.stream_wakeups import Bell, ring
 from batched._drivers.thread import ThreadDriver
 from batched._drivers.wakeups import FUTURE, ask, resolve_on_loop, set_unless_done, settle
 from batched._drivers.worker_pool import WorkerPool
@@ -344,9 +343,7 @@ class _Inline(Dispatcher):
         tasks = []
         for call in calls:
             waiter = getattr(call, "waiter", None)
-            if isinstance(waiter, Bell):
-                ring([call])
-            elif call.waits_at is FUTURE:
+            if call.waits_at is FUTURE:
                 settle([call], self.name)
             elif call.waits_at is not None:
                 tasks.append(call)

@@ -285,12 +285,25 @@ def test_of_a_stream_the_pieces_come_one_after_another_until_it_ends() -> None:
     batch = batcher.next(1.0)
     assert isinstance(batch, Batch)
     assert step(batcher, batch, ["a", "b"], 1.1) == ([first, other], None)
+    assert (first.results.popleft(), other.results.popleft()) == ("a", "b")
     assert step(batcher, batch, [DONE, "b"], 1.2) == ([first, other], None)
-    assert (batch.calls, [*first.results], [*other.results]) == ([first, other], ["a"], ["b", "b"])
+    assert (batch.calls, [*first.results], [*other.results]) == ([first, other], [], ["b"])
     batcher.effects = Effects()
     batcher.finish(batch, [], 2.0)
     assert (first.missing, other.missing) == (0, 0)
     assert batcher.effects.answered == [first, other]
+
+
+def test_a_consumer_that_has_yet_to_take_a_piece_is_not_told_of_the_next() -> None:
+    """It looks for itself, and a function may be faster than it is; but it is told of the end."""
+    batcher = alone()
+    call = Call().begin(echo, "a", 1, False, 0.0)
+    call.take_pieces()
+    batcher.arrive(call)
+    batch = batcher.next(1.0)
+    assert isinstance(batch, Batch)
+    assert [step(batcher, batch, [piece], 1.1)[0] for piece in (1, 2, DONE)] == [[call], [], [call]]
+    assert [*call.results] == [1, 2]
 
 
 def test_a_call_that_takes_no_pieces_is_told_of_its_end_only() -> None:
@@ -317,7 +330,7 @@ def test_a_consumer_that_is_late_keeps_what_came_in_time_and_has_its_error(conti
     batch = batcher.next(1.0)
     assert isinstance(batch, Batch)
     assert step(batcher, batch, ["in time"], 4.0)[0] == [call]
-    assert step(batcher, batch, ["late"], 6.0) == ([call, call], "over")
+    assert step(batcher, batch, ["late"], 6.0) == ([call], "over")
     assert [*call.results] == ["in time", "late"]
     assert (call.missing, type(call.error)) == (0, TimeoutError)
 

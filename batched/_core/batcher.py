@@ -512,8 +512,9 @@ class Batcher(Inbox):
         It is empty if the keys of all of its calls have changed.
         """
         if self._ahead is not None:
-            batch: Batch = self._ahead
-            self.first.take(self._ahead, self.running, now)
+            ahead, self._ahead = self._ahead, None
+            batch: Batch = ahead
+            self.first.take(ahead, self.running, now)
             if isinstance(batch, Aside):
                 return batch
         else:

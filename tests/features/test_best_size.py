@@ -115,7 +115,7 @@ def test_short_batches_tell_nothing() -> None:
         backlog.driver.finish(batch, backlog.now)
 
 
-def test_of_short_batches_in_a_row_one_in_eight_is_learned_from() -> None:
+def test_of_short_batches_in_a_row_one_in_32_is_learned_from() -> None:
     """And each long one of several calls, at once."""
     backlog = Backlog(Options())
     sizes = backlog.driver.batcher.feature(BestSizes).sizes
@@ -126,12 +126,12 @@ def test_of_short_batches_in_a_row_one_in_eight_is_learned_from() -> None:
 
     sizes.ran = ran
     sizes.is_at_rest = True
-    for seconds in [1e-6] * 80 + [0.001] * 5 + [1e-6] * 9:
+    for seconds in [1e-6] * 80 + [0.001] * 5 + [1e-6] * 33:
         backlog.driver.push(*(backlog.call() for _ in range(1 if seconds < 1e-3 else 2)))
         batch = backlog.driver.pop(backlog.now)
         backlog.now += seconds
         backlog.driver.finish(batch, backlog.now)
-    assert [round(each, 6) for each in learned_from] == [1e-6] * 10 + [0.001] * 5 + [1e-6] * 2
+    assert [round(each, 6) for each in learned_from] == [1e-6] * 3 + [0.001] * 5 + [1e-6] * 2
 
 
 def test_once_lengths_are_used_their_rule_decides() -> None:

@@ -131,7 +131,9 @@ def test_of_short_batches_in_a_row_one_in_32_is_learned_from() -> None:
         batch = backlog.driver.pop(backlog.now)
         backlog.now += seconds
         backlog.driver.finish(batch, backlog.now)
-    assert [round(each, 6) for each in learned_from] == [1e-6] * 3 + [0.001] * 5 + [1e-6] * 2
+    assert [round(each, 6) for each in learned_from] == [1e-6] * 4 + [0.001] * 5 + [
+        1e-6
+    ] * 2  # at rest from the second on
 
 
 def test_once_lengths_are_used_their_rule_decides() -> None:

@@ -66,6 +66,11 @@ class First(deque[Half]):
         for part in reversed(parts):
             self.insert(at, part)
 
+    def divide(self, batch: Batch, parts: Sequence[Half]) -> None:
+        """Have `batch`, which was taken, run as the first of its `parts`; the others come next."""
+        self.extendleft(reversed(parts[1:]))
+        batch.become(parts[0])
+
     @property
     def asides(self) -> list[Half]:
         """Those that never were in the queue."""

@@ -18,7 +18,7 @@ class First(deque[Half]):
     aside_ran: bool = False
     """Whether an aside has run, and since then no batch of the queue."""
 
-    def find(self, running: Container[Batch], most: int, prune: Callable[[Half], object]) -> Half | None:
+    def find(self, running: Container[Batch | None], most: int, prune: Callable[[Half], object]) -> Half | None:
         """Return the batch that runs next; None if none may run now.
 
         It is behind no batch that is `running`. A part has `most` items at most, which may change; `prune`
@@ -33,7 +33,7 @@ class First(deque[Half]):
             self.replace(part, halves_of(part, part.error, part.search))
         return None
 
-    def _next(self, running: Container[Batch]) -> Half | None:
+    def _next(self, running: Container[Batch | None]) -> Half | None:
         may_run = (part for part in self if part.behind not in running and part.may_start())
         found = next(may_run, None)
         if found is not None and self.yields(found):

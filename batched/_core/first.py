@@ -18,7 +18,9 @@ class First(deque[Half]):
     aside_ran: bool = False
     """Whether an aside has run, and since then no batch of the queue."""
 
-    def find(self, running: Container[Batch | None], most: int, prune: Callable[[Half], object]) -> Half | None:
+    def find(
+        self, running: Container[Batch | None], most: int, prune: Callable[[Half], object]
+    ) -> Half | None:
         """Return the batch that runs next; None if none may run now.
 
         It is behind no batch that is `running`. A part has `most` items at most, which may change; `prune`

@@ -289,32 +289,25 @@ class Batcher(Inbox):
         elif has_room and (self.queue.is_keyed or self.queue.tenants is not None):
             self.add(parts)  # compared with the keys there are, so that no other can come
             self.effects.has_moved = True
-            while self.admission.in_the_way:
-                self._refuse(self.admission.in_the_way.pop())
+            while self.admission.in_the_way:  # another tenant has their room
+                other = self.admission.in_the_way.pop().whole
+                self.withdraw(other, self.admission.refused(other.unstarted, self.queue.items), "rejected")
         elif has_room:
             self.admission.arriving += sum([part.size for part in parts])
             self.arriving.extend(parts)
         return has_room
 
-    def _refuse(self, part: Call) -> None:
-        """Answer the call of `part`, which waits, with `QueueFullError`: another tenant has its room."""
-        call = part.whole
-        if call.unstarted:  # else another part of it was refused before
-            self.ending.append(call)
-            call.left = "rejected"
-            call.error = self.admission.refused(call.unstarted, self.queue.items)
-            self.drop(call)
-            self.answer([call])
-            self.ending.clear()
-
     def admit_waiting(self) -> None:
         """Queue the calls that wait for room, as far as there is room."""
         while (found := self.admission.next(self.queue.items)) is not None:
-            call, parts = found
-            self.effects.let_in.append(call)
-            self.in_hand += parts
-            self.admission.end_wait(call)
-            self.add(parts)
+            self._let_in(*found)
+
+    def _let_in(self, call: Call, parts: list[Call]) -> None:
+        """Queue `parts` in the place of `call`, which has waited for room."""
+        self.effects.let_in.append(call)
+        self.in_hand += parts
+        self.admission.end_wait(call)
+        self.add(parts)
 
     # -- calls leave --------------------------------------------------------------------------------------
 
@@ -344,7 +337,7 @@ class Batcher(Inbox):
         for part in [part for call in calls if call.error is not None for part in call.siblings]:
             if part.missing and part.waiting and part.error is not None:
                 dropped = self.queue.drop(part, part.failed_at)
-                self.counters.cancelled += dropped
+                self.counters.dropped(part, dropped)
                 part.missing -= dropped
                 if not part.missing:
                     done.append(part)
@@ -360,29 +353,20 @@ class Batcher(Inbox):
         parts = self.admission.awaiting_room.get(call)
         if parts is None:
             return
-        self.effects.let_in.append(call)
         miss_call = parts[0].whole
         if miss_call.parent is not None and miss_call.parent.is_wanted:
+            self.effects.let_in.append(call)
             self.admission.hand_over(call, miss_call)
         else:
-            self.in_hand += parts
-            self.admission.end_wait(call)
-            self.add(parts)
+            self._let_in(call, parts)
 
     def _drop(self, call: Call) -> None:
         if not hasattr(call, "large"):  # a refusal, or Ctrl-C, came before it could arrive
             call.waiting = 0
-        waiting = call.waiting
-        if waiting:
-            if waiting in {call.size, call.missing}:  # else a part of it may be running
+        if call.waiting:
+            if call.waiting in {call.size, call.missing}:  # else a part of it may be running
                 self.effects.released.append(call)
-            dropped = self.queue.drop(call)
-            if call.left == "expired":
-                self.counters.expired += dropped
-            else:
-                self.counters.cancelled += dropped
-                if call.left == "rejected":  # it had been accepted, and totals never go down
-                    self.counters.rejected += dropped
+            self.counters.dropped(call, self.queue.drop(call))
             self.admit_waiting()
 
     def expire(self, call: Call, error: TimeoutError | None = None) -> None:
@@ -392,7 +376,9 @@ class Batcher(Inbox):
         """
         self.withdraw(call, error or TimeoutError(call.overdue(self._name)), "expired")
 
-    def withdraw(self, call: Call, error: BaseException, left: Literal["cancelled", "expired"]) -> None:
+    def withdraw(
+        self, call: Call, error: BaseException, left: Literal["cancelled", "expired", "rejected"]
+    ) -> None:
         """Answer `call` with `error`; `left` says why it is not wanted any more.
 
         It must be taken in. Not if all of it has started.
@@ -786,10 +772,7 @@ class Batcher(Inbox):
     def _drop_unrun(self, slices: list[Slice]) -> None:
         """Count items that will not run and have not: their callers have left, or their lists have failed."""
         for call, start, stop in slices:
-            if call.left == "expired":
-                self.counters.expired += stop - start
-            else:
-                self.counters.cancelled += stop - start
+            self.counters.dropped(call, stop - start)
         self._end_unwanted_items(slices)
 
     def _end_unwanted_items(self, slices: list[Slice]) -> None:

@@ -145,7 +145,6 @@ class Call(TaskAwaitable):
         arrived: float,
         deadline: float | None = None,
         bulk: bool | None = None,  # noqa: FBT001
-        keep_errors: bool = False,  # noqa: FBT001, FBT002
     ) -> Self:
         """Set what a new call asks for; as `__init__` it would take a quarter longer.
 
@@ -161,7 +160,7 @@ class Call(TaskAwaitable):
         self.deadline: float | None = deadline
         self.bulk: bool | None = bulk  # the priority that the caller has set; None lets the size decide
         self.context: Context | None = None
-        self.keep_errors: bool = keep_errors
+        self.keep_errors: bool = False
         self.waiting: int = size  # items not yet chosen for a batch
         self.missing: int = size  # items not yet answered; 0 means done
         self.results: Any = None

@@ -207,8 +207,7 @@ class StreamBatcher(Batcher):
                 # What joined as the function ended has no piece: it is the next batch.
                 rest, anew = cut_at(batch, len(begun), None, None)
                 anew.reason = StartReason.NO_GAIN
-                self.first.append(anew)
-                batch.become(rest)
+                self.first.divide(batch, [rest, anew])
             for call in batch.calls:
                 call.missing = 0
         batch.begun = False

@@ -63,17 +63,14 @@ class Tenants:
         tenant.items -= items
         if wholly or not call.waiting:
             del tenant.calls[call]
-            self._forget_unused(call, tenant)
+            if not (tenant.calls or tenant.outside):
+                del self._known[tenant_of(call)]
 
     def _of(self, call: Call) -> _Tenant:
         tenant = self._known.get(tenant_of(call))
         if tenant is None:
             tenant = self._known[tenant_of(call)] = _Tenant()
         return tenant
-
-    def _forget_unused(self, call: Call, tenant: _Tenant) -> None:
-        if not tenant.calls and not tenant.outside:
-            del self._known[tenant_of(call)]
 
     def items_of(self, call: Call) -> int:
         """Return how many items wait of the tenant of `call`."""

@@ -345,7 +345,7 @@ class Backlog(Feature):
         batches, last = divmod(max(ahead, 0) + items - 1, size)
         return max(now, self._free_at) + batches * size * self._each_s(), last + 1
 
-    def overload(self, call: Call, too_long: float, now: float, *, in_vain: bool = False) -> OverloadError:
+    def overload(self, call: Call, too_long: float, now: float, *, in_vain: bool) -> OverloadError:
         """Return the error of `call`, for which what waits takes `too_long` by so many seconds.
 
         A call that is late though nothing waits, one `in_vain`, is no sign of overload.

@@ -83,8 +83,7 @@ class Isolation(Feature):
         elif is_new and batch.is_divisible and not self._one_by_one.tries:
             parts = singles_of(batch, None, Search(batch.size, self._one_by_one.failed_s, batch.units))
         if parts:
-            self.river.first.extendleft(reversed(parts[1:]))
-            batch.become(parts[0])
+            self.river.first.divide(batch, parts)
             if batch.search is not None and batch.search.is_try:
                 parts[1].behind = batch
 

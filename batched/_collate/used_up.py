@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import UserList, deque
-from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator, Mapping, MappingView
+from collections.abc import AsyncIterator, Coroutine, ItemsView, Iterable, Iterator, Mapping, ValuesView
 from functools import partial
 from itertools import chain, islice
 from logging import Logger
@@ -20,7 +20,7 @@ _PLAIN = (str, bytes, bytearray, int, float, complex, type(None), type, Logger, 
 _LASTING = (("PIL.Image", "Image"), ("numpy", "memmap"))  # they have files, and are the same when read again
 _WITHOUT_ATTRIBUTES = (list, tuple, dict, set, frozenset)
 _ITERATORS = (Iterator, AsyncIterator, Coroutine)
-_CONTAINERS = (list, tuple, set, frozenset, deque, UserList, MappingView)
+_CONTAINERS = (list, tuple, set, frozenset, deque, UserList, ItemsView, ValuesView)
 _METHODS = (MethodType, BuiltinMethodType, MethodWrapperType)
 
 

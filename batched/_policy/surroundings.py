@@ -25,7 +25,8 @@ _NAMES = re.compile(
     (API)?NetworkError | NameResolutionError | ProxyError | RemoteProtocolError | IncompleteRead(Error)? |
     \w*(Stream|Comm)ClosedError | StreamLostError | (Broken|Closed)ResourceError | AutoReconnect |
     NoServersError | NoRespondersError | SessionExpired | \w*Socket(Open|Receive|Send)Error |
-    InvalidHandshake | BadStatusLine | TTransportException | ClientPayloadError | Service(Request|Response)Error |
+    InvalidHandshake | BadStatusLine |
+    TTransportException | ClientPayloadError | Service(Request|Response)Error |
     # a server
     (Service|Server|Actor)?Unavailable(Error|Exception)? | NoHostAvailable | NoBrokersAvailable |
     NodeNotReady(Error)? | VaultDown | SERVER_DOWN |

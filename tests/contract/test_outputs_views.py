@@ -236,6 +236,45 @@ def test_an_array_of_a_class_that_fails_is_handed_out_as_it_is(
         buffer[:] = 1
 
 
+def change(answer: Any) -> None:
+    """Change what a caller has got: what is in it, or else itself."""
+    inner = next(iter(answer.values() if isinstance(answer, dict) else answer))
+    if isinstance(inner, list):
+        inner.append("mine")
+    else:
+        answer.clear()
+
+
+SHARED: dict[str, Any] = {
+    "dict": lambda: {"tags": []},
+    "list": lambda: [[1]],
+    "ordered dict": lambda: OrderedDict(tags=[]),
+    "deque": lambda: deque([[1]]),
+    "set": lambda: {1},
+    "bytearray": lambda: bytearray(b"a"),
+    "tuple": lambda: ([],),
+}
+
+
+@pytest.mark.parametrize("kind", SHARED)
+@pytest.mark.parametrize("outer", [list, tuple, deque])
+def test_a_container_that_is_the_result_of_two_callers_is_copied_for_one(
+    flavour: Flavour, kind: str, outer: Any
+) -> None:
+    """As of a function that answers from what it has found by key, and is asked for one key twice."""
+    gate = Gate(lambda keys: outer(dict.fromkeys(keys, SHARED[kind]()).get(key) for key in keys), shut=True)
+    fn = flavour.decorate(gate, batch_size=4, timeout_ms=60_000)
+    futures = [flavour.start(fn, *asked) for asked in ((1,), (1,), ([2, 1],))]
+    gate.open()
+    one, two, [_, three] = [future.result(PATIENCE_S) for future in futures]
+    assert one == two == three == SHARED[kind]()
+    assert type(one) is type(two) is type(three) is type(SHARED[kind]())
+    seen = repr(two)
+    for answer in (one, three):
+        change(answer)
+    assert repr(two) == seen
+
+
 @needs_torch
 def test_rows_made_in_inference_mode_are_copied(flavour: Flavour) -> None:
     """As `encode(convert_to_numpy=False)` returns them; they stay what the function made."""

@@ -104,7 +104,7 @@ class _Comparison:
 
     def batches(self) -> Iterator[list[int]]:
         """Yield the items of each batch to try, the most telling first."""
-        for places in that_share([self._trial.call(deepcopy(item)) for item in self._items]):
+        for places in that_share([self._trial.call(item) for item in self._items]):
             yield from self._batches_of(places)
 
     def _batches_of(self, everything: list[int]) -> Iterator[list[int]]:
@@ -128,8 +128,9 @@ class _Comparison:
 
     def run(self, batch: list[int], what: str) -> list[Any]:
         """Return the answer of each item of a batch."""
-        # The function may change them in place.
-        calls = [self._trial.call(deepcopy(self._items[at])) for at in batch]
+        items = [self._items[at] for at in batch]
+        # A function may change them in place; over arrays, it gets copies. Not all tensors have a deep copy.
+        calls = [self._trial.call(item if self._trial.is_of_arrays else deepcopy(item)) for item in items]
         try:
             found = self._trial.run(calls)
         except BatchError as error:

@@ -412,6 +412,18 @@ def test_padding_of_arrays_that_leaks_is_found() -> None:
     assert_independent(masked, items)
 
 
+@needs_torch
+def test_features_need_not_have_deep_copies() -> None:
+    """As a tensor of a graph has none; the function is given copies in any case."""
+
+    @batched.inference.dynamically
+    def doubled(features: dict[str, Any]) -> Any:
+        return features["x"].mul(2)
+
+    leaf = torch.ones((1, 2), requires_grad=True)
+    assert_independent(doubled, [{"x": leaf * number} for number in range(3)])
+
+
 def test_columns_by_name_only_have_their_values_too() -> None:
     """A tuple has a value for each parameter but settings, in their order, however these are passed."""
 

@@ -191,15 +191,24 @@ def test_the_answer_of_an_application_inside_is_replaced_too(
 
 
 @pytest.mark.libraries
-@pytest.mark.parametrize("place", ["in it", "around it", "in one that it is mounted in"])
+@pytest.mark.parametrize(
+    "place", ["in it", "around it", "in one that it is mounted in", "mounted, behind another"]
+)
 @pytest.mark.parametrize("debug", [False, True])
 def test_starlette_answers_such_an_error_wherever_the_middleware_is(place: str, debug: bool) -> None:
     """Though an application answers what leaves its own middleware, before any other sees it."""
     from starlette.applications import Starlette
+    from starlette.middleware.base import BaseHTTPMiddleware
+    from starlette.responses import PlainTextResponse
     from starlette.routing import Mount, Route
 
-    async def handler(request: Any) -> None:
+    async def handler(request: Any) -> Any:
+        if request.path_params["kind"] == "wished":
+            return PlainTextResponse('"wished"', 500)
         raise {"late": TimeoutError, "other": KeyError}[request.path_params["kind"]]
+
+    async def passes(request: Any, call_next: Any) -> Any:
+        return await call_next(request)
 
     app: Any = Starlette(routes=[Route("/{kind}", handler)], debug=debug)
     if place == "in it":
@@ -208,6 +217,8 @@ def test_starlette_answers_such_an_error_wherever_the_middleware_is(place: str, 
         app = Batching(app)
     else:
         app = Starlette(routes=[Mount("/there", app)])
+        if "behind" in place:
+            app.add_middleware(BaseHTTPMiddleware, dispatch=passes)
         app.add_middleware(Batching)
 
     def client(kind: str) -> Client:
@@ -217,8 +228,9 @@ def test_starlette_answers_such_an_error_wherever_the_middleware_is(place: str, 
         found.scope |= {"root_path": "", "scheme": "http", "http_version": "1.1", "server": ("localhost", 80)}
         return found
 
-    late, other = client("late"), client("other")
+    late, other, wished = client("late"), client("other"), client("wished")
     assert ask(app, late).status == late.body["status"] == 504
+    assert (ask(app, wished).status, wished.body) == (500, "wished")
     with pytest.raises(KeyError):
         ask(app, other)
     assert other.status == 500

@@ -30,6 +30,7 @@ from batched._remote.frames import (
     FrameReader,
     Kind,
     frame,
+    frame_of_rows,
     joined,
     rows,
     size_of,
@@ -540,7 +541,7 @@ class Session(asyncio.BufferedProtocol):
             RESULT_ROW.pack(number, min(int((now - began) * 1e6), _MOST_US)) for number, began, _ in answers
         ]
         values = self._codec.dump_plain([answer for _, _, answer in answers])
-        return frame(Kind.RESULTS, 0, len(answers), 0, b"".join([*read, values]))
+        return [frame_of_rows(Kind.RESULTS, 0, read, values)]
 
 
 def _many(call: Call) -> bool | None:

@@ -809,12 +809,15 @@ class Batcher(Inbox):
         self.take_in()
         if outside := self.admission.clear():
             self.add(outside)  # and out again, so that they count
-        calls = self.waiting()
-        calls += [call for aside in self.first.asides for call in aside.calls]
+        asides = self.first.asides
+        calls = [*self.waiting(), *(call for aside in asides for call in aside.calls)]
         self.ending += [call for call in calls if call.missing]
         unanswered = set_error(calls, error)
         for call in calls:
             self.drop(call)
+        for aside in asides:
+            self.first.remove(aside)
+            self.effects.released += aside.calls
         for call in unanswered:
             call.left = left
         self.answer(unanswered)

@@ -565,13 +565,10 @@ class Batcher(Inbox):
         return room
 
     def _find_first(self, now: float) -> Half | None:
-        """Return what of `first` may run now; count what of it no caller wants any more."""
+        """Return what of `first` may run now."""
 
-        def prune(part: Half) -> None:
-            if part.error is None:  # it was cut off a batch before that ran
-                self._drop_unrun(part.prune())
-            else:
-                self.prune(part, now)
+        def prune(part: Half) -> None:  # one that has no error was cut off a batch before that ran
+            self.prune(part, None if part.error is None else now)
 
         return self.first.find(self.running, self.options.batch_size, prune)
 
@@ -652,11 +649,25 @@ class Batcher(Inbox):
         """Whether the items of `batch`, which has run, are as they were."""
         return self._collator.can_repeat(batch)
 
-    def prune(self, batch: Batch, started: float) -> bool:
-        """Forget what of `batch`, which has `started`, no caller wants; return whether that was any."""
+    def prune(self, batch: Batch, started: float | None) -> bool:
+        """Forget what of `batch` no caller wants; return whether that was any. None: it has not `started`.
+
+        The callers have left, or their lists have failed.
+        """
         gone = batch.prune()
-        if gone:
-            self._forget(gone, started)
+        if gone and started is not None:
+            self.counters.left(gone, sum(stop - start for _, start, stop in gone), started)
+        for call, start, stop in gone:
+            if started is None:
+                self.counters.dropped(call, stop - start)
+            self.effects.gone.append(call)
+            if call.missing:
+                call.missing -= stop - start
+                if call.missing:
+                    continue
+                self.answer([call])
+            if not self._may_run_elsewhere((call, start, stop)):
+                self.effects.released.append(call)
         return bool(gone)
 
     def run_again(self, batch: Batch, parts: list[Half]) -> None:
@@ -733,7 +744,7 @@ class Batcher(Inbox):
         """Forget `batch`, which has started, and of which all callers have left: it does not run on."""
         started = self.running.pop(batch, now)
         self.drop_all([call for call in batch.calls if call.missing])  # some are about to say it
-        self._forget(batch.prune(), started)
+        self.prune(batch, started)
         self.effects.has_moved = True  # a part may have waited for its end
 
     def spent(self, batch: Batch, stage_s: tuple[float, ...], now: float) -> None:
@@ -764,29 +775,6 @@ class Batcher(Inbox):
             return False
         return any(call is other for batch in self.running for other, _, _ in batch.slices)
 
-    def _forget(self, slices: list[Slice], started: float) -> None:
-        """Count items that will not run again: their callers have left, or their lists have failed."""
-        self.counters.left(slices, sum(stop - start for _, start, stop in slices), started)
-        self._end_unwanted_items(slices)
-
-    def _drop_unrun(self, slices: list[Slice]) -> None:
-        """Count items that will not run and have not: their callers have left, or their lists have failed."""
-        for call, start, stop in slices:
-            self.counters.dropped(call, stop - start)
-        self._end_unwanted_items(slices)
-
-    def _end_unwanted_items(self, slices: list[Slice]) -> None:
-        """Have the calls of these items, which will not run, end with them."""
-        for call, start, stop in slices:
-            self.effects.gone.append(call)
-            if call.missing:
-                call.missing -= stop - start
-                if call.missing:
-                    continue
-                self.answer([call])
-            if not self._may_run_elsewhere((call, start, stop)):
-                self.effects.released.append(call)
-
     # -- calls are answered -------------------------------------------------------------------------------
 
     def answer(self, calls: list[Call]) -> None:
@@ -809,12 +797,15 @@ class Batcher(Inbox):
         self.take_in()
         if outside := self.admission.clear():
             self.add(outside)  # and out again, so that they count
-        calls = self.waiting()
-        calls += [call for aside in self.first.asides for call in aside.calls]
+        asides = self.first.asides
+        calls = [*self.waiting(), *(call for aside in asides for call in aside.calls)]
         self.ending += [call for call in calls if call.missing]
         unanswered = set_error(calls, error)
         for call in calls:
             self.drop(call)
+        for aside in asides:
+            self.first.remove(aside)
+            self.effects.released += aside.calls
         for call in unanswered:
             call.left = left
         self.answer(unanswered)

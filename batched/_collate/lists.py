@@ -152,9 +152,9 @@ class ListCollator:
 
     def _rows(self, outputs: Any) -> list[Any]:
         """Return the rows of `outputs`, such as an array or a tuple, as a list."""
-        # A data frame is sized and iterable, but iterates over its columns.
         unordered = isinstance(outputs, str | bytes | bytearray | Mapping | AbstractSet | Iterator)
-        if not unordered and not hasattr(outputs, "columns"):
+        # A data frame is sized and iterable, but iterates over its columns.
+        if not unordered and (isinstance(outputs, list | tuple) or not hasattr(outputs, "columns")):
             try:
                 size = len(outputs)
                 rows = list(outputs)

@@ -170,9 +170,10 @@ class ListCollator:
 
     def _rows(self, outputs: Any) -> list[Any]:
         """Return the rows of `outputs`, such as an array or a tuple, as a list."""
-        # A data frame is sized and iterable, but iterates over its columns.
         unordered = isinstance(outputs, str | bytes | bytearray | Mapping | AbstractSet | Iterator)
-        if not unordered and not is_named(outputs) and not hasattr(outputs, "columns"):
+        # A data frame is sized and iterable, but iterates over its columns.
+        has_columns = not isinstance(outputs, list | tuple) and hasattr(outputs, "columns")
+        if not (unordered or has_columns or is_named(outputs)):
             try:
                 size = len(outputs)
                 rows = list(outputs)

@@ -61,7 +61,7 @@ def inline() -> Iterator[None]:
     the caller. Results, errors, options, caches and `stats` are as ever; deadlines never pass. But tasks and
     threads that call at once share nothing, so that equal items of theirs run for each, with a cache too.
     `on_batch` has been told when a call returns. The context variables of the caller are not set in the
-    function, as in a service.
+    function, as in a service; but what its thread is set to, such as `torch.no_grad()`, holds there too.
 
     For a task that awaits its call, the batches of an `async def` function run on the loop of the task, as
     many at once as `max_concurrent_batches` says: the function may use locks and sessions of that loop. For

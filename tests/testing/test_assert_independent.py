@@ -411,6 +411,11 @@ def test_padding_of_arrays_that_leaks_is_found() -> None:
         assert_independent(leaking, items)
     assert_independent(masked, items)
 
+    with pytest.raises(AssertionError, match="which `unpad_outputs` cuts off"):
+        assert_independent(batched.inference.dynamically(lambda features: features["x"] * 2), items)
+    unpadded = batched.inference.dynamically(lambda features: features["x"] * 2, unpad_outputs=True)
+    assert_independent(unpadded, items)
+
 
 def test_columns_by_name_only_have_their_values_too() -> None:
     """A tuple has a value for each parameter but settings, in their order, however these are passed."""

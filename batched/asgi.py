@@ -46,7 +46,8 @@ class Batching:
     - A handler is cancelled when its client has left and has sent all of its request. So what it queued never
       runs. What it then awaits, to clean up, is not cancelled again, unless a `BaseHTTPMiddleware` of
       Starlette is between. A handler that is no coroutine runs in a thread, which cannot be cancelled: the
-      call that it waits for raises `concurrent.futures.CancelledError`, unless its batch has begun.
+      call that it waits for raises `concurrent.futures.CancelledError`, unless its batch has begun; a stream
+      raises that at its next step.
     - WebSockets are left alone: their handlers use `batched.deadline`, and see errors themselves.
 
     Args:

@@ -384,12 +384,16 @@ class Batcher(Inbox):
         It must be taken in. Not if all of it has started.
         """
         if call.missing and call.unstarted:
-            self.ending.append(call)
-            call.left = left
-            call.error = error  # first: its caller may be looking
-            self.drop(call)
-            self.answer([call])
-            self.ending.clear()
+            self.end(call, error, left)
+
+    def end(self, call: Call, error: BaseException, left: Literal["cancelled", "expired"]) -> None:
+        """Answer `call`, which is not wanted any more, with `error`."""
+        self.ending.append(call)
+        call.left = left
+        call.error = error  # first: its caller may be looking
+        self.drop(call)
+        self.answer([call])
+        self.ending.clear()
 
     # -- the next batch -----------------------------------------------------------------------------------
 

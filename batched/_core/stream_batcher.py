@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import inf
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 from batched._core.batch import Batch
 from batched._core.batcher import Batcher
@@ -38,6 +38,13 @@ class StreamBatcher(Batcher):
         """Begin with an empty queue, and with nothing learned of joining."""
         super().begin()
         self._joining = Joining()  # anew: Ctrl-C may have come as it learned
+
+    def withdraw(self, call: Call, error: BaseException, left: Literal["cancelled", "expired"]) -> None:
+        """Do as every batcher; also end a stream that has begun, if its caller has left: at its next step."""
+        if left == "cancelled" and call.missing and call.takes_pieces and not call.unstarted:
+            self.end(call, error, left)
+        else:
+            super().withdraw(call, error, left)
 
     # -- a step -------------------------------------------------------------------------------------------
 

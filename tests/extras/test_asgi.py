@@ -472,6 +472,44 @@ def test_a_call_of_a_thread_that_has_begun_is_answered() -> None:
     assert answers == ["begun", "later"]
 
 
+def test_a_stream_of_a_thread_ends_when_its_client_has_left() -> None:
+    """Such as that of a plain generator, which Starlette runs in threads, and leaves to the collector."""
+    first_is_taken, goes_on, ended = (threading.Event() for _ in range(3))
+    errors: list[BaseException] = []
+
+    @batched.dynamically(max_pieces=1_000_000)
+    def endless(items: list[str]) -> Iterator[list[str]]:
+        try:
+            yield items
+            while goes_on.wait(PATIENCE_S):
+                yield items
+        finally:
+            ended.set()
+
+    def handle() -> None:
+        stream = endless.stream("a")
+        assert next(stream) == "a"
+        first_is_taken.set()
+        with pytest.raises(CancelledError, match=r"the client that \S+ was called for has left") as raised:
+            next(stream)
+        errors.append(raised.value)
+
+    async def main() -> None:
+        client = Client()
+        app = Batching(answering(lambda: asyncio.to_thread(handle)))
+        asked = asyncio.ensure_future(app(client.scope, client.receive, client.send))
+        assert await asyncio.to_thread(first_is_taken.wait, PATIENCE_S)
+        client.leave()
+        async with asyncio.timeout(PATIENCE_S):
+            await asked
+        await asyncio.to_thread(until, lambda: errors)
+
+    asyncio.run(main())
+    goes_on.set()
+    assert ended.wait(PATIENCE_S)
+    endless.shutdown()
+
+
 def test_a_thread_of_a_mounted_application_and_of_another_process_is_told_too() -> None:
     """Its calls raise `CancelledError`, in whichever process they wait."""
     gate = Gate(shut=True)

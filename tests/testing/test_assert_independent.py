@@ -413,6 +413,11 @@ def test_padding_of_arrays_that_leaks_is_found() -> None:
         assert_independent(leaking, items)
     assert_independent(masked, items)
 
+    with pytest.raises(AssertionError, match="which `unpad_outputs` cuts off"):
+        assert_independent(batched.inference.dynamically(lambda features: features["x"] * 2), items)
+    unpadded = batched.inference.dynamically(lambda features: features["x"] * 2, unpad_outputs=True)
+    assert_independent(unpadded, items)
+
 
 @needs_torch
 def test_features_need_not_have_deep_copies() -> None:

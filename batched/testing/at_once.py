@@ -18,6 +18,7 @@ from batched._core.batch import Batch
 from batched._core.batcher import Batcher
 from batched._core.call import Call
 from batched._core.lessons import NOTHING, Lessons
+from batched._core.mending import give_up_all, give_up_batch
 from batched._core.options import Options
 from batched._core.stats import Stats
 from batched._drivers.arrivals import Entry, put
@@ -295,6 +296,10 @@ class _Inline(Dispatcher):
             self.driver.teller.flush()
         except BaseException as error:
             self.recover(error)
+            with self as batcher:  # nothing goes on with it: its loop may be gone
+                for batch in [*batcher.running]:
+                    give_up_batch(batcher, batch, error)
+                give_up_all(batcher, error)
             raise
         finally:
             with _ends:
@@ -350,7 +355,7 @@ class _Inline(Dispatcher):
             elif waiter is not None and waiter.locked():
                 waiter.release()
         if tasks and self.has_task:  # they may wait by now, and one task cannot run amid another
-            asyncio.get_running_loop().call_soon(resolve_on_loop, tasks)
+            ask(tasks[0]._loop, resolve_on_loop, tasks)  # noqa: SLF001  it may be gone
         else:
             for call in tasks:
                 call.is_woken = True

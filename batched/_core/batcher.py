@@ -18,7 +18,7 @@ from typing import Any, Literal, TypeAlias, TypeVar
 from batched._core.admission import Admission, WaitingTime
 from batched._core.batch import Batch
 from batched._core.batch_fault import BatchFault
-from batched._core.call import Call, Slice, completed
+from batched._core.call import Call, Left, Slice, completed
 from batched._core.collator import Collator
 from batched._core.counters import Counters
 from batched._core.effects import Effects
@@ -376,9 +376,7 @@ class Batcher(Inbox):
         """
         self.withdraw(call, error or TimeoutError(call.overdue(self._name)), "expired")
 
-    def withdraw(
-        self, call: Call, error: BaseException, left: Literal["cancelled", "expired", "rejected"]
-    ) -> None:
+    def withdraw(self, call: Call, error: BaseException, left: Left) -> None:
         """Answer `call` with `error`; `left` says why it is not wanted any more.
 
         It must be taken in. Not if all of it has started.
@@ -386,7 +384,7 @@ class Batcher(Inbox):
         if call.missing and call.unstarted:
             self.end(call, error, left)
 
-    def end(self, call: Call, error: BaseException, left: Literal["cancelled", "expired"]) -> None:
+    def end(self, call: Call, error: BaseException, left: Left) -> None:
         """Answer `call`, which is not wanted any more, with `error`."""
         self.ending.append(call)
         call.left = left

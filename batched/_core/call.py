@@ -32,6 +32,9 @@ _COLLECTIONS = (tuple, set, frozenset, range, deque, MappingView)
 """What is no list, and may have been meant as one."""
 
 
+Left: TypeAlias = Literal["cancelled", "expired", "rejected"]
+"""Why a call is not wanted any more."""
+
 BELONGS = ("flow", "key", "tenant")
 """The slots of a call that say what it belongs to: its map, and what `group_by` and `fair_by` have returned.
 
@@ -165,7 +168,7 @@ class Call(TaskAwaitable):
         self.missing: int = size  # items not yet answered; 0 means done
         self.results: Any = None
         self.error: BaseException | None = None
-        self.left: Literal["cancelled", "expired", "rejected"] | None = None
+        self.left: Left | None = None
         self.parent: Divides | None = None
         self.is_woken = False
         self._go_on = self._go_on_in = None

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import inf
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 from batched._core.batch import Batch
 from batched._core.batcher import Batcher
-from batched._core.call import DONE, Call, Slice
+from batched._core.call import DONE, Call, Left, Slice
 from batched._core.change import NO_CHANGE, OVER, Change
 from batched._core.halves import cut_at
 from batched._core.hooks import Run
@@ -39,7 +39,7 @@ class StreamBatcher(Batcher):
         super().begin()
         self._joining = Joining()  # anew: Ctrl-C may have come as it learned
 
-    def withdraw(self, call: Call, error: BaseException, left: Literal["cancelled", "expired"]) -> None:
+    def withdraw(self, call: Call, error: BaseException, left: Left) -> None:
         """Do as every batcher; also end a stream that has begun, if its caller has left: at its next step."""
         if left == "cancelled" and call.missing and call.takes_pieces and not call.unstarted:
             self.end(call, error, left)

@@ -6,6 +6,7 @@ from array import array
 from collections import Counter, OrderedDict, UserDict, UserList, defaultdict, deque
 from collections.abc import Mapping
 from copy import copy
+from io import BytesIO, StringIO
 from operator import is_not
 from typing import Any
 
@@ -42,7 +43,7 @@ def _copy(result: Any) -> Any:  # noqa: PLR0911  one kind after another
         return deque(map(_copy, result), result.maxlen)
     if type(result) is UserList:
         return UserList(map(_copy, result))
-    if type(result) in {set, bytearray, array} or is_like_an_array(type(result)):
+    if type(result) in _COPIED or is_like_an_array(type(result)):
         return copy(result)
     if issubclass(type(result), Mapping | list | tuple):  # such as a named tuple, or a model's outputs
         children = list(result.values()) if issubclass(type(result), Mapping) else result
@@ -54,6 +55,7 @@ def _copy(result: Any) -> Any:  # noqa: PLR0911  one kind after another
 
 
 _FIXED = {int, float, str, bool, bytes, type(None)}  # cannot be changed, and most rows are one of these
+_COPIED = {set, bytearray, array, BytesIO, StringIO}
 _STANDARD = {OrderedDict, defaultdict, Counter, UserDict}
 
 

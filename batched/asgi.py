@@ -54,11 +54,11 @@ class Batching:
         app: The application.
         deadline_ms: The milliseconds that the calls of a request have; None for no deadline.
         deadline_header: The name of a header with which a request may ask for a sooner one, in milliseconds;
-            of several the soonest counts. One that cannot be read is answered with 400.
+            of several the soonest counts. One that cannot be read is answered with 400. "" for no header.
         cancel: Whether handlers are cancelled when their clients leave.
 
     Raises:
-        TypeError: `app` is no application.
+        TypeError: `app` is no application, or `deadline_header` no text.
         ValueError: `deadline_ms` is not above 0, or more than a week.
 
     """
@@ -73,6 +73,10 @@ class Batching:
     ) -> None:
         if not callable(app):
             raise TypeError(f"Batching goes around an application: pass it, as in Batching(app), not {app!r}")
+        if not isinstance(deadline_header, str):
+            raise TypeError(
+                f'deadline_header must be the name of a header, or "" for none, got {deadline_header!r}'
+            )
         self._app = app
         self._deadline_ms = None if deadline_ms is None else _check("deadline_ms", deadline_ms)
         self._header = deadline_header.lower().encode()

@@ -294,6 +294,19 @@ def test_what_is_no_application_is_refused_when_the_middleware_is_made() -> None
         Batching(wrong)
 
 
+def test_a_service_may_take_no_deadlines_from_headers() -> None:
+    """An empty name is none; what is no name is refused when the middleware is made."""
+    fn = batched.dynamically(list, timeout_ms=0)
+    asks = answering(lambda: fn.acall("a"))
+    for name, expected in (("x-deadline-ms", {503, 504}), ("", {200})):
+        client = ask(Batching(asks, deadline_header=name), Client({"x-deadline-ms": "0.000001"}))
+        assert client.status in expected
+    fn.shutdown()
+    wrong: Any = None
+    with pytest.raises(TypeError, match=r'name of a header, or "" for none, got None'):
+        Batching(asks, deadline_header=wrong)
+
+
 def test_a_path_with_a_line_of_its_own_is_one_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
     """A client cannot write lines that look like those of the service."""
 

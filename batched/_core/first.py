@@ -26,7 +26,7 @@ class First(deque[Half]):
         It is behind no batch that is `running`. A part has `most` items at most, which may change; `prune`
         removes those of it that no caller wants.
         """
-        while (part := self._next(running)) is not None:
+        while (part := self.ready(running)) is not None:
             if isinstance(part, Aside):
                 return part
             prune(part)
@@ -35,7 +35,8 @@ class First(deque[Half]):
             self.replace(part, halves_of(part, part.error, part.search))
         return None
 
-    def _next(self, running: Container[Batch | None]) -> Half | None:
+    def ready(self, running: Container[Batch | None]) -> Half | None:
+        """Return the batch that is to run next, as it is; None if each has to wait for another."""
         may_run = (part for part in self if part.behind not in running and part.may_start())
         found = next(may_run, None)
         if found is not None and self.yields(found):

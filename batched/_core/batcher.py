@@ -38,6 +38,7 @@ from batched._policy.window import AtOnce, StartReason, Window
 from batched.errors import QueueFullError, without_own_frames
 
 _IS_AT_REST = attrgetter("is_at_rest")
+_FULL = StartReason.FULL
 
 FeatureT = TypeVar("FeatureT", bound=Feature)
 
@@ -440,7 +441,7 @@ class Batcher(Inbox):
         elif not queue.items:
             pass
         elif queue.is_full():
-            self._reason = StartReason.FULL
+            self._reason = _FULL
             delay = 0.0
         elif self.window.is_immediate and not self.admission.awaiting_room:
             self._reason = self.window.reason
@@ -513,9 +514,9 @@ class Batcher(Inbox):
                 batch = self._take_in_turn(now, urgent)
             else:
                 self.taking_from = queue
-                batch = queue.take(
-                    self._room_in(queue, now) if self._room else min(queue.batch_size, queue.items)
-                )
+                size = queue.batch_size
+                room = queue.items if queue.items < size else size  # noqa: FURB136  `min` takes ten times as long
+                batch = queue.take(self._room_in(queue, now) if self._room else room)
                 batch.reason = self._reason
             if self.admission.awaiting_room:
                 self.admit_waiting()

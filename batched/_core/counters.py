@@ -21,11 +21,8 @@ _WAITS = 512  # ... as are the waits of slices: together they take a fraction of
 
 _STARTED = 3  # where a run has it
 
-_Run: TypeAlias = tuple[str, int, int, float, float, bool, float | None]
-"""Why a batch started, its items and slices, when it started and ended, and whether it worked.
-
-And of a batch of one slice, unless it runs again, when that came: how long others waited is counted apart.
-"""
+_Run: TypeAlias = tuple[str, int, int, float, float, bool]
+"""Why a batch started, its items and slices, when it started and ended, and whether it worked."""
 
 
 class _Runs:
@@ -40,7 +37,7 @@ class _Runs:
         """Count `runs`."""
         if not runs:
             return
-        reasons, sizes, _, starts, ends, _, _ = zip(*runs, strict=True)
+        reasons, sizes, _, starts, ends, _ = zip(*runs, strict=True)
         for reason, times in Counter(reasons).items():
             self._closed[StartReason(reason)] += times
         for size, times in Counter(sizes).items():
@@ -96,7 +93,7 @@ class Counters:
         self._runs: list[_Run] = []  # not counted yet
         self._last_runs: list[_Run] = []  # counted
         self._waits: defaultdict[int, list[float]] = defaultdict(list)  # of slices, by their size
-        self._waited = 0  # slices
+        self._waited = 0  # slices of batches that had several
         self._configured: Stats | None = None
         self._ending: set[float] = set()  # when batches started that ran then, and have not ended
 
@@ -125,15 +122,14 @@ class Counters:
             self._apart_s += now - started
         slices = batch.slices
         failed = batch.failed
-        is_one = len(slices) == 1 and not again
-        arrived = slices[0][0].arrived if is_one else None
         runs = self._runs
-        runs.append((batch.reason, batch.size, len(slices), started, now, not (again or failed), arrived))
+        runs.append((batch.reason, batch.size, len(slices), started, now, not (again or failed)))
         if len(runs) == _RUNS:
             self._count_runs()
-        if is_one:
+        if len(slices) == 1 and not again:
             self.processed += batch.size
             self.failed += failed
+            self._waits[batch.size].append(started - slices[0][0].arrived)
         elif not again:
             self.left(slices, batch.size, started, failed)
 
@@ -144,7 +140,7 @@ class Counters:
         """
         slices = batch.slices
         self._has_steps = True
-        self._runs.append((batch.reason, batch.size, len(slices), started, now, not batch.failed, None))
+        self._runs.append((batch.reason, batch.size, len(slices), started, now, not batch.failed))
         if len(self._runs) == _RUNS:
             self._count_runs()
         if places is not None:
@@ -205,10 +201,7 @@ class Counters:
         runs, self._runs = self._runs, []
         self._last_runs = [*self._last_runs, *runs][-_RUNS:]
         self._of_runs.add(runs)
-        for _, size, _, started, _, _, arrived in runs:
-            if arrived is not None:
-                self._waits[size].append(started - arrived)
-                self._waited += 1
+        self._count_waits()
         if self._ending:
             older = [run for run in runs if run[_STARTED] in self._ending]
             self._ending.difference_update([run[_STARTED] for run in older])
@@ -247,7 +240,6 @@ class Counters:
         `configured` says whether the totals are told, too, of when options were last changed.
         """
         self._count_runs()
-        self._count_waits()
         if self._passed:
             self._count_stages()
         of_runs = self._of_runs.figures()

@@ -228,7 +228,8 @@ class Queue:
         self.taking = slices
         large_items = self._large_items
         small_items = self.items - large_items
-        self._credit = min(self._most_saved, self._credit + room * RESERVE)
+        credit, most = self._credit + room * RESERVE, self._most_saved
+        self._credit = credit if credit < most else most  # noqa: FURB136  `min` takes ten times as long
         self._without_small = 0 if small_items else self._without_small + 1
         if small_items >= room and not large_items:
             taken = self._small.take(room, slices)

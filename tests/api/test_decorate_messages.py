@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import warnings
+from collections import UserList
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
@@ -47,7 +48,7 @@ def embed(texts: list[str]) -> list[int]:
     return [len(text) for text in texts]
 
 
-class Frame(list[Any]):
+class Frame(UserList[Any]):
     """As a data frame of pandas: it has columns, and iterates over their names."""
 
     columns = ("a", "b")

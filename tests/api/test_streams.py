@@ -301,7 +301,8 @@ def test_a_ctrl_c_as_consumers_are_woken_keeps_none_waiting(inside: str) -> None
         fn.shutdown()
         return interrupt.came
 
-    at = next(at for at in count(1) if not asyncio.run(woken(at)))
+    # Twice: from Python 3.14 on, a function may have no bytecodes for a tracer when it is first traced.
+    at = next(at for at in count(1) if not (asyncio.run(woken(at)) or asyncio.run(woken(at))))
     assert at > 2
 
 

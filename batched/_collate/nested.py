@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
 from batched._collate.libraries import Array, library_of
+from batched._policy.out_of_memory import is_out_of_memory
 from batched.errors import ResultTypeError
 
 
@@ -99,7 +100,9 @@ def _sequence(like: list[Any] | tuple[Any, ...], children: Sequence[Any]) -> lis
                 return plain
             list.__setitem__(made, slice(None), children)
         _part(made, dict(zip(map(id, like), children, strict=True)))
-    except Exception:  # noqa: BLE001  a class that cannot be copied
+    except Exception as error:  # a class that cannot be copied
+        if is_out_of_memory(error):
+            raise
         return plain
     return made  # type: ignore[no-any-return]
 
@@ -117,7 +120,9 @@ def _mapping(like: Mapping[Any, Any], values: dict[Any, Any]) -> Mapping[Any, An
         if any(like[key] is not value for key, value in zip(values, theirs, strict=True)):
             _take_back(like, values, theirs)
             return values
-    except Exception:  # noqa: BLE001  a class that is read-only, or cannot be copied
+    except Exception as error:  # a class that is read-only, or cannot be copied
+        if is_out_of_memory(error):
+            raise
         return values
     return values if made is like else made
 

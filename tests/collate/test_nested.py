@@ -159,6 +159,20 @@ def test_callers_share_nothing_of_a_mapping_of_any_class(kind: type[Any]) -> Non
     assert made[-1]["a"].tolist() == [0, 0, 1, 1, 2, 2]
 
 
+@pytest.mark.parametrize("kind", [UserDict, OrderedDict, list])
+def test_without_memory_for_a_structure_a_caller_gets_the_error(kind: type[Any]) -> None:
+    """Not a plain one in its place, of which the caller does not know why it has no attributes."""
+
+    def no_copy(self: Any) -> Any:
+        raise MemoryError
+
+    large = type("Large", (kind,), {"__copy__": no_copy})
+    of = (lambda x: [x]) if kind is list else (lambda x: {"a": x})
+    with company(lambda features: large(of(features["x"]))) as there:
+        (error,) = there.errors({"x": np.ones((1, 2))})
+        assert type(error) is MemoryError
+
+
 def test_torchs_own_named_results_keep_their_names() -> None:
     """`max` along an axis returns values and indices."""
     with company(lambda features: features["x"].max(dim=1)) as there:

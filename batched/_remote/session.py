@@ -39,6 +39,7 @@ from batched._remote.greeting import ClientGreeting, ServerGreeting
 from batched._remote.requests import PLAIN, Wanted, wanted
 from batched._remote.served import Elements, Served, Why, drop_task
 from batched._remote.values import Codec, apart, is_plain, readable
+from batched.errors import BatchError
 
 _MOST_US = (1 << 32) - 1
 _MOST_GREETING = 1 << 14
@@ -460,8 +461,23 @@ class Session(asyncio.BufferedProtocol):
             self._write(parts)
 
     def _fail(self, number: int, began: float, error: BaseException, left: str | None = None) -> None:
+        try:
+            try:
+                parts = self._frame_of_error(number, began, error, left)
+                self._check_size(parts)
+            except FrameError as too_long:
+                told = BatchError(f"{type(error).__name__} of the server cannot be sent: {too_long}")
+                parts = self._frame_of_error(number, began, told, left)
+        except BaseException:  # there is no memory for it: the call would wait for ever
+            self.abort()
+            raise
+        self._write(parts)
+
+    def _frame_of_error(
+        self, number: int, began: float, error: BaseException, left: str | None
+    ) -> list[Bytes]:
         payload, buffers = encoded_error(self._codec, error, left)
-        self._write(frame(Kind.ERROR, 0, number, _us_since(began), payload, buffers))
+        return frame(Kind.ERROR, 0, number, _us_since(began), payload, buffers)
 
     async def _answer_in_task(
         self, number: int, began: float, served: Served, call: Call, *, streams: bool
@@ -526,19 +542,26 @@ class Session(asyncio.BufferedProtocol):
     def _flush(self) -> None:
         out, self._out = self._out, []
         plain, self._plain = self._plain, []
-        for at in range(0, len(plain), MOST_ROWS):
-            out += self._frame_of_several(plain[at : at + MOST_ROWS])
-        with self._writes:
-            transport = self._transport
-            if transport is None or transport.is_closing():
-                return
-            if self._rest:
-                transport.write(self._rest)
-                self._rest = b""
-            for each in joined(out) if out else ():
-                self.bytes_out += len(each)
-                transport.write(each)
-            self._is_clear = _DIRECTLY and not transport.get_write_buffer_size()
+        try:
+            for at in range(0, len(plain), MOST_ROWS):
+                out += self._frame_of_several(plain[at : at + MOST_ROWS])
+            with self._writes:
+                self._send(out)
+        except BaseException:  # there is no memory for it: the calls would wait for ever
+            self.abort()
+            raise
+
+    def _send(self, out: list[Bytes]) -> None:
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        if self._rest:
+            transport.write(self._rest)
+            self._rest = b""
+        for each in joined(out) if out else ():
+            self.bytes_out += len(each)
+            transport.write(each)
+        self._is_clear = _DIRECTLY and not transport.get_write_buffer_size()
 
     def _frame_of_several(self, answers: list[tuple[int, float, Any]]) -> list[Bytes]:
         """Return the frame of answers that are plain."""

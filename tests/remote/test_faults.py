@@ -526,6 +526,46 @@ def test_a_client_that_does_not_read_is_not_read(bind: str) -> None:
         until(lambda: server.sessions() <= 1)
 
 
+@pytest.mark.parametrize("step", ["dump_plain", "dump"])
+def test_a_server_without_memory_for_answers_ends_the_connection(
+    bind: str, step: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Their calls would wait for ever; those of other connections go on."""
+    functions = {
+        "f": batched.dynamically(plain_echo, name="f", batch_size=4, timeout_ms=60_000, adaptive=False),
+        "g": batched.dynamically(plain_echo, name="g", timeout_ms=0),
+    }
+
+    class WithoutMemory(Pickles):
+        def dump_plain(self, values: list[Any]) -> bytes:
+            return super().dump_plain(values) if step == "dump" else no_memory()
+
+        def dump(self, value: Any) -> Any:
+            return super().dump(value) if step == "dump_plain" else no_memory()
+
+    def no_memory() -> Any:
+        raise MemoryError
+
+    async def calls(client: Any, item: Any) -> list[Any]:
+        asked = asyncio.gather(*[client.f.acall(item) for _ in range(4)], return_exceptions=True)
+        return await asyncio.wait_for(asked, PATIENCE_S)
+
+    with serving(bind, functions=functions) as server, batched.connect(bind) as other:
+        assert other.g(1) == 1
+        known = {*server.server.sessions}
+        with batched.connect(bind) as client:
+
+            async def main() -> list[Any]:
+                assert await client.g.acall(1) == 1
+                for each in {*server.server.sessions} - known:
+                    each._codec = WithoutMemory()  # noqa: SLF001
+                return await calls(client, 1 if step == "dump_plain" else (1,))
+
+            assert {*map(type, asyncio.run(main()))} == {batched.DisconnectedError}
+        assert other.g(2) == 2
+    assert "MemoryError" in caplog.text
+
+
 def test_a_client_that_does_not_read_is_left_at_the_end(bind: str) -> None:
     """What it has not read by then is not sent, and its connection is not kept."""
     big = batched.dynamically(lambda items: [bytes(3_000_000)] * len(items), timeout_ms=0)

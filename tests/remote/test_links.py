@@ -427,6 +427,23 @@ def test_an_answer_longer_than_the_limit_fails_alone(bind: str, monkeypatch: pyt
         assert client.double("x") == "xx"
 
 
+def test_an_error_longer_than_the_limit_fails_alone(bind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error that arrives in its place says which one it was; the connection goes on."""
+    monkeypatch.setattr("batched._remote.link.MAX_FRAME_BYTES", 8000)
+
+    def fail(items: list[Any]) -> list[Any]:
+        raise KeyError("x" * 9000)
+
+    functions = {"fail": batched.dynamically(fail, name="fail", timeout_ms=0), "double": doubling()}
+    with serving(bind, functions=functions) as server, batched.connect(bind) as client:
+        assert client.double("x") == "xx"
+        before = {*server.server.sessions}
+        with pytest.raises(batched.BatchError, match="KeyError .* the client takes 8000 at most"):
+            client.fail(1)
+        assert client.double("x") == "xx"
+        assert {*server.server.sessions} == before
+
+
 # -- loops and threads ---------------------------------------------------------------------------------------
 
 

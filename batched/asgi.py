@@ -46,18 +46,19 @@ class Batching:
     - A handler is cancelled when its client has left and has sent all of its request. So what it queued never
       runs. What it then awaits, to clean up, is not cancelled again, unless a `BaseHTTPMiddleware` of
       Starlette is between. A handler that is no coroutine runs in a thread, which cannot be cancelled: the
-      call that it waits for raises `concurrent.futures.CancelledError`, unless its batch has begun.
+      call that it waits for raises `concurrent.futures.CancelledError`, unless its batch has begun; a stream
+      raises that at its next step.
     - WebSockets are left alone: their handlers use `batched.deadline`, and see errors themselves.
 
     Args:
         app: The application.
         deadline_ms: The milliseconds that the calls of a request have; None for no deadline.
         deadline_header: The name of a header with which a request may ask for a sooner one, in milliseconds;
-            of several the soonest counts. One that cannot be read is answered with 400.
+            of several the soonest counts. One that cannot be read is answered with 400. "" for no header.
         cancel: Whether handlers are cancelled when their clients leave.
 
     Raises:
-        TypeError: `app` is no application.
+        TypeError: `app` is no application, or `deadline_header` no text.
         ValueError: `deadline_ms` is not above 0, or more than a week.
 
     """
@@ -72,6 +73,10 @@ class Batching:
     ) -> None:
         if not callable(app):
             raise TypeError(f"Batching goes around an application: pass it, as in Batching(app), not {app!r}")
+        if not isinstance(deadline_header, str):
+            raise TypeError(
+                f'deadline_header must be the name of a header, or "" for none, got {deadline_header!r}'
+            )
         self._app = app
         self._deadline_ms = None if deadline_ms is None else _check("deadline_ms", deadline_ms)
         self._header = deadline_header.lower().encode()
@@ -105,11 +110,13 @@ class Batching:
                 with block_of(allowed_ms, Block) as answer.block:
                     await self._app(scope, receive, answer.send)
         except Exception as error:
-            if answer.replaced is None and not answer.has_begun and (found := problem(error)) is not None:
+            if answer.can_be_another and (found := problem(error)) is not None:
                 await answer.problem(found)
                 answer.replaced = found, error
             elif answer.replaced is None or answer.replaced[1] is not error:  # Starlette raises it once more
+                await answer.send_held()
                 raise
+        await answer.send_held()
         if answer.replaced is not None:
             _log(scope, *answer.replaced)
 
@@ -178,22 +185,45 @@ class _Answer:
         self.block: Block | None = None
         self.has_begun = False
         self.has_ended = False
+        self._held: list[Message] = []
+
+    @property
+    def can_be_another(self) -> bool:
+        """Whether nothing of the answer has been sent."""
+        return self.replaced is None and (bool(self._held) or not self.has_begun)
 
     async def send(self, message: Message) -> None:
         """Send a part of the answer of the application."""
         if message["type"] == "http.response.start":
             self.has_begun = True
-            error = sys.exception() if message["status"] == _FAILED and self._is_by_itself() else None
-            if error is not None and (found := problem(error)) is not None:
-                self.replaced = found, error
-                await self.problem(found)
+            if message["status"] == _FAILED and self._is_by_itself():
+                error = sys.exception()
+                if error is None and "litestar_app" not in self._scope:
+                    self._held.append(message)
+                    return
+                if error is not None and (found := problem(error)) is not None:
+                    self.replaced = found, error
+                    await self.problem(found)
         is_body = message["type"] in {"http.response.body", "http.response.zerocopysend"}
         if message["type"] == "http.response.pathsend" or (is_body and not message.get("more_body", False)):
             self.has_ended = True
             if self.block is not None:
                 self.block.lift()  # the background tasks of a request have none
-        if self.replaced is None:
+        if self._held:
+            self._held.append(message)
+        elif self.replaced is None:
             await self._send(message)
+
+    async def send_held(self) -> None:
+        """Send an answer that was held, as the application has ended.
+
+        Through a `BaseHTTPMiddleware`, an application inside of that of Starlette answers an error that it
+        raises only when its answer has been taken.
+        """
+        held, self._held = self._held, []
+        if self.replaced is None:
+            for message in held:
+                await self._send(message)
 
     def _is_by_itself(self) -> bool:
         """Whether the application makes answers of errors: Litestar, or one inside of that of Starlette."""

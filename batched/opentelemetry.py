@@ -157,6 +157,13 @@ _spans: WeakKeyDictionary[Batch, _Open] = WeakKeyDictionary()
 """The spans of batches that have run, until their outputs are split."""
 
 
+def _wait_for_split(batch: Batch, found: _Open) -> None:
+    """Have a span end when the outputs of its batch have been split: now, if splits are traced no more."""
+    _spans[batch] = found
+    if not _own:
+        found.end()
+
+
 def _traced_split(split: Callable[..., list[Any]]) -> Callable[[Batch, Any, Any], list[Any]]:
     def traced(batch: Batch, outputs: Any, collator: Any) -> list[Any]:
         """Split the outputs of a batch; of a wrong number, its span has the error."""
@@ -248,13 +255,12 @@ def _until_done(span: Span, outputs: Any, batch: Batch) -> Any:
     if isasyncgen(outputs):
         return _asteps(span, outputs, batch)
     if type(outputs) is not list and hasattr(type(outputs), "__await__"):
-        _spans[batch] = found = _Open(span, ends=True)
-        return _awaited(found, outputs)
+        return _awaited(_Open(span, ends=True), outputs, batch)
     _note_errors(span, outputs)
     if hasattr(type(outputs), "__next__"):  # a stream that is no generator
         span.end()
     else:
-        _spans[batch] = _Open(span, ends=True)
+        _wait_for_split(batch, _Open(span, ends=True))
     return outputs
 
 
@@ -317,14 +323,14 @@ class _TracedSteps(Steps):
     def _pass_on(self, outputs: Any) -> None:
         """Have the span end when the outputs have been split."""
         _note_errors(self._open.span, outputs)
-        _spans[self._batch] = self._open
+        _wait_for_split(self._batch, self._open)
 
     def _fail(self, error: BaseException) -> None:
         _note_error(self._open.span, error)
         self._open.end()
 
 
-async def _awaited(found: _Open, work: Any) -> Any:
+async def _awaited(found: _Open, work: Any, batch: Batch) -> Any:
     try:
         with _current(found.span, ends=False):
             outputs = await work
@@ -332,6 +338,7 @@ async def _awaited(found: _Open, work: Any) -> Any:
         found.end()
         raise
     _note_errors(found.span, outputs)
+    _wait_for_split(batch, found)
     return outputs
 
 

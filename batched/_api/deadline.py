@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from concurrent.futures import CancelledError
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from contextvars import ContextVar
 from math import inf
 from typing import Any, Protocol, TypeVar
@@ -110,7 +110,10 @@ def deadline(ms: float) -> Iterator[None]:
 def block_of(ms: float | None, kind: type[BlockT]) -> Iterator[BlockT]:
     """Do what `deadline` does, with a block of a `kind`; with None there is no deadline."""
     global _is_used  # noqa: PLW0603
-    block = kind(inf if ms is None else monotonic() + ms / 1000, _inmost.get())
+    outer = _inmost.get()
+    while outer is not None and outer.until == inf and outer is not outer.request:
+        outer = outer.outer  # so that blocks that generators could not leave are not kept
+    block = kind(inf if ms is None else monotonic() + ms / 1000, outer)
     if not _is_used:
         with _lock:
             if not _is_used:
@@ -120,8 +123,15 @@ def block_of(ms: float | None, kind: type[BlockT]) -> Iterator[BlockT]:
     try:
         yield block
     finally:
-        with suppress(ValueError):  # a generator that is ended in another context, which it does not touch
-            _inmost.reset(token)
+        # A generator may end in another context, or while a later block of its consumer goes on: it cannot
+        # leave its block there.
+        if _inmost.get() is not block:
+            block.lift()
+        else:
+            try:
+                _inmost.reset(token)
+            except ValueError:
+                block.lift()
 
 
 def _bound(driver: Any, call: Call) -> None:

@@ -60,9 +60,9 @@ class ColumnCollator:
 
     chunk_size: int | None = None
 
-    def __init__(self, name: str, parameters: list[inspect.Parameter]) -> None:
+    def __init__(self, name: str, parameters: list[inspect.Parameter], *, streams: bool = False) -> None:
         self._name = name
-        self._rows = ListCollator(name)
+        self._rows = ListCollator(name, streams=streams)
         self.split = self._rows.split
         self.split_first = self._rows.split_first
         self.elements = self._rows.elements

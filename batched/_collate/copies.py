@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
+from batched._collate.signature import Features
 from batched._core.batch import Batch
 from batched._core.call import Call, Slice, Wrapper
 from batched._core.collator import Collator
@@ -50,7 +51,7 @@ class CopyingCollator:
 
     def _checked(self, call: Call) -> Call:
         """Return `call`; `ValueError` if it has no rows, of which none could be copied."""
-        if call.size and not call.many and getattr(call.inputs, "rows", 1) == 0:
+        if type(call.inputs) is Features and not call.inputs.rows:
             raise ValueError(
                 f"{self._name}: a call of no rows cannot be filled up to one of batch_sizes={self._sizes}: "
                 f"there is no row to copy"

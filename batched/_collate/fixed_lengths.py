@@ -5,7 +5,6 @@ With a few lengths, rows that are longer are refused as their call comes.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Hashable
 
 from batched._collate.pad import rounded
@@ -38,11 +37,9 @@ class FixedLengths:
         return (self._has_lengths and longest) or inputs.signature.length(inputs.lengths, padded)
 
     def _padded(self, key: Hashable, length: int, steps: int | tuple[int, ...]) -> int:
-        if isinstance(steps, int):
-            return rounded(length, steps)
-        if length > steps[-1]:
+        if not isinstance(steps, int) and length > steps[-1]:
             raise ValueError(
                 f"{self._name}: {key!r} has a row of length {length}, but the longest of pad_to_lengths is "
                 f"{steps[-1]}"
             )
-        return steps[bisect_left(steps, length)]
+        return rounded(length, steps)

@@ -8,6 +8,7 @@ from collections.abc import Set as AbstractSet
 from typing import Any
 
 from batched._collate.misanswers import are_columns, is_named, remedy, remedy_of_tuple
+from batched._collate.own_copies import own_copy
 from batched._collate.owned import owned, rows_of
 from batched._collate.plain import PLAIN, are_plain
 from batched._collate.used_up import is_used_up
@@ -23,8 +24,9 @@ class ListCollator:
 
     chunk_size: int | None = None
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, *, streams: bool = False) -> None:
         self._name = name
+        self._streams = streams  # then the function goes on with what it has yielded
         self._follows = False  # whether the number of results is that of items by more than chance
 
     def read(self, function: Wrapper, args: tuple[Any, ...], named: dict[str, Any], now: float) -> Call:
@@ -112,7 +114,7 @@ class ListCollator:
         if not is_plain:
             if not self._follows:
                 self._believe(rows, batch, in_tuple=isinstance(outputs, tuple))
-            rows = owned(rows)
+            rows = owned([*map(own_copy, rows)] if self._streams else rows)
         if not batch.has_lists:
             return rows
         slices = batch.slices
@@ -168,9 +170,10 @@ class ListCollator:
 
     def _rows(self, outputs: Any) -> list[Any]:
         """Return the rows of `outputs`, such as an array or a tuple, as a list."""
-        # A data frame is sized and iterable, but iterates over its columns.
         unordered = isinstance(outputs, str | bytes | bytearray | Mapping | AbstractSet | Iterator)
-        if not unordered and not is_named(outputs) and not hasattr(outputs, "columns"):
+        # A data frame is sized and iterable, but iterates over its columns.
+        has_columns = not isinstance(outputs, list | tuple) and hasattr(outputs, "columns")
+        if not (unordered or has_columns or is_named(outputs)):
             try:
                 size = len(outputs)
                 rows = list(outputs)

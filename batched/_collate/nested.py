@@ -75,9 +75,9 @@ def with_children(like: Any, steps: Iterable[Any], children: Sequence[Any]) -> A
     """Return a mapping with the keys `steps`, a list or a tuple, as `like` is one, of these `children`."""
     if isinstance(like, Mapping):
         return _mapping(like, dict(zip(steps, children, strict=True)))
-    if hasattr(like, "_make"):
+    if hasattr(type(like), "_make"):
         return like._make(children)
-    if hasattr(like, "n_sequence_fields"):  # for example what `torch.max(x, dim=1)` returns
+    if hasattr(type(like), "n_sequence_fields"):  # for example what `torch.max(x, dim=1)` returns
         return type(like)(children)
     return _sequence(like, children)
 

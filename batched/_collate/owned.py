@@ -14,8 +14,9 @@ from operator import is_not
 from typing import Any, TypeAlias
 
 from batched._collate.item_length import has_fields
-from batched._collate.libraries import LIBRARIES, Library, library_of_type, type_named
+from batched._collate.libraries import LIBRARIES, Library, library_of_type
 from batched._collate.nested import attributes, with_children
+from batched._collate.own_copies import is_like_an_array, own_copy
 from batched._collate.plain import PLAIN, are_plain
 from batched._policy.out_of_memory import is_out_of_memory
 
@@ -30,9 +31,20 @@ def owned(rows: list[Any]) -> list[Any]:
     """Return `rows` with copies in the place of views; if no row is a view, the rows as they are.
 
     Also where they lie in rows that are containers, dataclasses or models of attrs, msgspec and pydantic. An
-    array that two rows have is copied for the second one. (Rows that `are_plain` need not come here.)
+    array that two rows have is copied for the second one, as is a container that is the result of two items.
+    (Rows that `are_plain` need not come here.)
     """
     return _Rows(is_lone=len(rows) == 1).each(rows, _DEEPEST)  # type: ignore[return-value]
+
+
+def _apart(rows: Sequence[Any]) -> list[Any]:
+    """Return `rows`, of which some are the same object, with copies in the place of all but the first."""
+    met: set[int] = set()
+    apart: list[Any] = []
+    for row in rows:
+        apart.append(own_copy(row) if id(row) in met else row)
+        met.add(id(row))
+    return apart
 
 
 def rows_of(outputs: Any, size: int) -> list[Any] | None:
@@ -59,6 +71,8 @@ class _Rows:
             if len(memories) == len(kept) and self._met.isdisjoint(memories):
                 self._met |= memories
                 return mine
+        if depth == _DEEPEST and len(set(map(id, rows))) < len(rows):
+            rows = _apart(rows)
         copiers = {kind: None if kind in PLAIN else self._copier(kind, depth) for kind in kinds}
         if not any(copiers.values()):
             return rows
@@ -156,12 +170,6 @@ def _put(made: Any, name: str, value: Any) -> None:
         object.__setattr__(made, name, value)
     except TypeError:  # msgspec freezes its classes in C
         getattr(type(made), name).__set__(made, value)
-
-
-def is_like_an_array(kind: type) -> bool:
-    """Whether `kind` is one of rows with fields, or of arrays on a GPU, that no library here is of."""
-    others = type_named("numpy", "void"), type_named("cupy", "ndarray")
-    return any(other is not None and issubclass(kind, other) for other in others)
 
 
 def is_plain_array(kind: type) -> bool:

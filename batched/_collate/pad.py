@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from math import prod
 from typing import Any
@@ -89,7 +90,7 @@ def rounded(length: int, steps: int | tuple[int, ...]) -> int:
     """Return the next multiple of a number, or the next one of several numbers."""
     if isinstance(steps, int):
         return -(-length // steps) * steps
-    return next((step for step in steps if step >= length), length)
+    return steps[bisect_left(steps, length)] if length <= steps[-1] else length
 
 
 def _blocks_of(block: Any) -> list[Array]:

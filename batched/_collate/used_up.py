@@ -21,6 +21,7 @@ from typing import Any
 from weakref import ProxyTypes
 
 from batched._collate.libraries import type_named
+from batched._collate.nested import attributes
 
 _TAKING = ("read", "recv", "receive", "get_nowait")  # methods of files; sockets and pipes; streams; queues
 _LEVELS = 4  # of containers: the file in `{"messages": [{"content": [file]}]}` is found
@@ -101,19 +102,6 @@ def _elements(item: Any) -> Iterable[Any]:
 def _attributes(item: Any) -> list[Any]:
     """Return the values of what an instance has: in its dictionary, in its slots, or in fields."""
     cls = type(item)
-    names = [
-        *(_inside(name, base) for base in cls.__mro__ for name in _named(vars(base).get("__slots__", ()))),
-        *getattr(cls, "__match_args__", ()),
-        *getattr(cls, "__struct_fields__", ()),  # of msgspec
-    ]
-    return [*getattr(item, "__dict__", {}).values(), *(getattr(item, name, None) for name in names)]
-
-
-def _named(slots: str | Iterable[str]) -> Iterable[str]:
-    return (slots,) if isinstance(slots, str) else slots
-
-
-def _inside(name: str, cls: type) -> str:
-    """Return the name by which Python keeps a slot of a class."""
-    is_private = name.startswith("__") and not name.endswith("__")
-    return f"_{cls.__name__.lstrip('_')}{name}" if is_private else name
+    names = *getattr(cls, "__match_args__", ()), *getattr(cls, "__struct_fields__", ())  # of msgspec
+    own = {**attributes(item), **getattr(item, "__dict__", {})}  # a proxy has that of another object
+    return [*own.values(), *(getattr(item, name, None) for name in names)]

@@ -18,7 +18,7 @@ from typing import Any, Literal, TypeAlias, TypeVar
 from batched._core.admission import Admission, WaitingTime
 from batched._core.batch import Batch
 from batched._core.batch_fault import BatchFault
-from batched._core.call import Call, Slice, completed
+from batched._core.call import Call, Left, Slice, completed
 from batched._core.collator import Collator
 from batched._core.counters import Counters
 from batched._core.effects import Effects
@@ -290,32 +290,25 @@ class Batcher(Inbox):
         elif has_room and (self.queue.is_keyed or self.queue.tenants is not None):
             self.add(parts)  # compared with the keys there are, so that no other can come
             self.effects.has_moved = True
-            while self.admission.in_the_way:
-                self._refuse(self.admission.in_the_way.pop())
+            while self.admission.in_the_way:  # another tenant has their room
+                other = self.admission.in_the_way.pop().whole
+                self.withdraw(other, self.admission.refused(other.unstarted, self.queue.items), "rejected")
         elif has_room:
             self.admission.arriving += sum([part.size for part in parts])
             self.arriving.extend(parts)
         return has_room
 
-    def _refuse(self, part: Call) -> None:
-        """Answer the call of `part`, which waits, with `QueueFullError`: another tenant has its room."""
-        call = part.whole
-        if call.unstarted:  # else another part of it was refused before
-            self.ending.append(call)
-            call.left = "rejected"
-            call.error = self.admission.refused(call.unstarted, self.queue.items)
-            self.drop(call)
-            self.answer([call])
-            self.ending.clear()
-
     def admit_waiting(self) -> None:
         """Queue the calls that wait for room, as far as there is room."""
         while (found := self.admission.next(self.queue.items)) is not None:
-            call, parts = found
-            self.effects.let_in.append(call)
-            self.in_hand += parts
-            self.admission.end_wait(call)
-            self.add(parts)
+            self._let_in(*found)
+
+    def _let_in(self, call: Call, parts: list[Call]) -> None:
+        """Queue `parts` in the place of `call`, which has waited for room."""
+        self.effects.let_in.append(call)
+        self.in_hand += parts
+        self.admission.end_wait(call)
+        self.add(parts)
 
     # -- calls leave --------------------------------------------------------------------------------------
 
@@ -345,7 +338,7 @@ class Batcher(Inbox):
         for part in [part for call in calls if call.error is not None for part in call.siblings]:
             if part.missing and part.waiting and part.error is not None:
                 dropped = self.queue.drop(part, part.failed_at)
-                self.counters.cancelled += dropped
+                self.counters.dropped(part, dropped)
                 part.missing -= dropped
                 if not part.missing:
                     done.append(part)
@@ -361,29 +354,20 @@ class Batcher(Inbox):
         parts = self.admission.awaiting_room.get(call)
         if parts is None:
             return
-        self.effects.let_in.append(call)
         miss_call = parts[0].whole
         if miss_call.parent is not None and miss_call.parent.is_wanted:
+            self.effects.let_in.append(call)
             self.admission.hand_over(call, miss_call)
         else:
-            self.in_hand += parts
-            self.admission.end_wait(call)
-            self.add(parts)
+            self._let_in(call, parts)
 
     def _drop(self, call: Call) -> None:
         if not hasattr(call, "large"):  # a refusal, or Ctrl-C, came before it could arrive
             call.waiting = 0
-        waiting = call.waiting
-        if waiting:
-            if waiting in {call.size, call.missing}:  # else a part of it may be running
+        if call.waiting:
+            if call.waiting in {call.size, call.missing}:  # else a part of it may be running
                 self.effects.released.append(call)
-            dropped = self.queue.drop(call)
-            if call.left == "expired":
-                self.counters.expired += dropped
-            else:
-                self.counters.cancelled += dropped
-                if call.left == "rejected":  # it had been accepted, and totals never go down
-                    self.counters.rejected += dropped
+            self.counters.dropped(call, self.queue.drop(call))
             self.admit_waiting()
 
     def expire(self, call: Call, error: TimeoutError | None = None) -> None:
@@ -393,18 +377,22 @@ class Batcher(Inbox):
         """
         self.withdraw(call, error or TimeoutError(call.overdue(self._name)), "expired")
 
-    def withdraw(self, call: Call, error: BaseException, left: Literal["cancelled", "expired"]) -> None:
+    def withdraw(self, call: Call, error: BaseException, left: Left) -> None:
         """Answer `call` with `error`; `left` says why it is not wanted any more.
 
         It must be taken in. Not if all of it has started.
         """
         if call.missing and call.unstarted:
-            self.ending.append(call)
-            call.left = left
-            call.error = error  # first: its caller may be looking
-            self.drop(call)
-            self.answer([call])
-            self.ending.clear()
+            self.end(call, error, left)
+
+    def end(self, call: Call, error: BaseException, left: Left) -> None:
+        """Answer `call`, which is not wanted any more, with `error`."""
+        self.ending.append(call)
+        call.left = left
+        call.error = error  # first: its caller may be looking
+        self.drop(call)
+        self.answer([call])
+        self.ending.clear()
 
     # -- the next batch -----------------------------------------------------------------------------------
 
@@ -580,13 +568,10 @@ class Batcher(Inbox):
         return room
 
     def _find_first(self, now: float) -> Half | None:
-        """Return what of `first` may run now; count what of it no caller wants any more."""
+        """Return what of `first` may run now."""
 
-        def prune(part: Half) -> None:
-            if part.error is None:  # it was cut off a batch before that ran
-                self._drop_unrun(part.prune())
-            else:
-                self.prune(part, now)
+        def prune(part: Half) -> None:  # one that has no error was cut off a batch before that ran
+            self.prune(part, None if part.error is None else now)
 
         return self.first.find(self.running, self.options.batch_size, prune)
 
@@ -667,11 +652,25 @@ class Batcher(Inbox):
         """Whether the items of `batch`, which has run, are as they were."""
         return self._collator.can_repeat(batch)
 
-    def prune(self, batch: Batch, started: float) -> bool:
-        """Forget what of `batch`, which has `started`, no caller wants; return whether that was any."""
+    def prune(self, batch: Batch, started: float | None) -> bool:
+        """Forget what of `batch` no caller wants; return whether that was any. None: it has not `started`.
+
+        The callers have left, or their lists have failed.
+        """
         gone = batch.prune()
-        if gone:
-            self._forget(gone, started)
+        if gone and started is not None:
+            self.counters.left(gone, sum(stop - start for _, start, stop in gone), started)
+        for call, start, stop in gone:
+            if started is None:
+                self.counters.dropped(call, stop - start)
+            self.effects.gone.append(call)
+            if call.missing:
+                call.missing -= stop - start
+                if call.missing:
+                    continue
+                self.answer([call])
+            if not self._may_run_elsewhere((call, start, stop)):
+                self.effects.released.append(call)
         return bool(gone)
 
     def run_again(self, batch: Batch, parts: list[Half]) -> None:
@@ -748,7 +747,7 @@ class Batcher(Inbox):
         """Forget `batch`, which has started, and of which all callers have left: it does not run on."""
         started = self.running.pop(batch, now)
         self.drop_all([call for call in batch.calls if call.missing])  # some are about to say it
-        self._forget(batch.prune(), started)
+        self.prune(batch, started)
         self.effects.has_moved = True  # a part may have waited for its end
 
     def spent(self, batch: Batch, stage_s: tuple[float, ...], now: float) -> None:
@@ -779,32 +778,6 @@ class Batcher(Inbox):
             return False
         return any(call is other for batch in self.running for other, _, _ in batch.slices)
 
-    def _forget(self, slices: list[Slice], started: float) -> None:
-        """Count items that will not run again: their callers have left, or their lists have failed."""
-        self.counters.left(slices, sum(stop - start for _, start, stop in slices), started)
-        self._end_unwanted_items(slices)
-
-    def _drop_unrun(self, slices: list[Slice]) -> None:
-        """Count items that will not run and have not: their callers have left, or their lists have failed."""
-        for call, start, stop in slices:
-            if call.left == "expired":
-                self.counters.expired += stop - start
-            else:
-                self.counters.cancelled += stop - start
-        self._end_unwanted_items(slices)
-
-    def _end_unwanted_items(self, slices: list[Slice]) -> None:
-        """Have the calls of these items, which will not run, end with them."""
-        for call, start, stop in slices:
-            self.effects.gone.append(call)
-            if call.missing:
-                call.missing -= stop - start
-                if call.missing:
-                    continue
-                self.answer([call])
-            if not self._may_run_elsewhere((call, start, stop)):
-                self.effects.released.append(call)
-
     # -- calls are answered -------------------------------------------------------------------------------
 
     def answer(self, calls: list[Call]) -> None:
@@ -827,12 +800,15 @@ class Batcher(Inbox):
         self.take_in()
         if outside := self.admission.clear():
             self.add(outside)  # and out again, so that they count
-        calls = self.waiting()
-        calls += [call for aside in self.first.asides for call in aside.calls]
+        asides = self.first.asides
+        calls = [*self.waiting(), *(call for aside in asides for call in aside.calls)]
         self.ending += [call for call in calls if call.missing]
         unanswered = set_error(calls, error)
         for call in calls:
             self.drop(call)
+        for aside in asides:
+            self.first.remove(aside)
+            self.effects.released += aside.calls
         for call in unanswered:
             call.left = left
         self.answer(unanswered)

@@ -32,6 +32,9 @@ _COLLECTIONS = (tuple, set, frozenset, range, deque, MappingView)
 """What is no list, and may have been meant as one."""
 
 
+Left: TypeAlias = Literal["cancelled", "expired", "rejected"]
+"""Why a call is not wanted any more."""
+
 BELONGS = ("flow", "key", "tenant")
 """The slots of a call that say what it belongs to: its map, and what `group_by` and `fair_by` have returned.
 
@@ -145,7 +148,6 @@ class Call(TaskAwaitable):
         arrived: float,
         deadline: float | None = None,
         bulk: bool | None = None,  # noqa: FBT001
-        keep_errors: bool = False,  # noqa: FBT001, FBT002
     ) -> Self:
         """Set what a new call asks for; as `__init__` it would take a quarter longer.
 
@@ -161,12 +163,12 @@ class Call(TaskAwaitable):
         self.deadline: float | None = deadline
         self.bulk: bool | None = bulk  # the priority that the caller has set; None lets the size decide
         self.context: Context | None = None
-        self.keep_errors: bool = keep_errors
+        self.keep_errors: bool = False
         self.waiting: int = size  # items not yet chosen for a batch
         self.missing: int = size  # items not yet answered; 0 means done
         self.results: Any = None
         self.error: BaseException | None = None
-        self.left: Literal["cancelled", "expired", "rejected"] | None = None
+        self.left: Left | None = None
         self.parent: Divides | None = None
         self.is_woken = False
         self._go_on = self._go_on_in = None

@@ -10,7 +10,7 @@ from operator import sub
 from typing import Any, TypeAlias
 
 from batched._core.batch import Batch
-from batched._core.call import Slice
+from batched._core.call import Call, Slice
 from batched._core.histograms import Sizes, Times
 from batched._core.stats import Padding, Stats
 from batched._policy.lengths import Choice
@@ -168,6 +168,15 @@ class Counters:
         """Return of the last runs that worked the items and slices, and when they started and ended."""
         runs = [*self._last_runs, *self._runs]
         return [run[1:5] for run in runs if run[5]]
+
+    def dropped(self, call: Call, items: int) -> None:
+        """Count `items` of `call` that were in the queue and will not run."""
+        if call.left == "expired":
+            self.expired += items
+            return
+        self.cancelled += items
+        if call.left == "rejected":  # it had been accepted, and totals never go down
+            self.rejected += items
 
     def left(self, slices: list[Slice], items: int, started: float, failed: int = 0) -> None:
         """Count `items` of a batch that has `started`, which will not run again, and how long they waited."""

@@ -223,7 +223,9 @@ def _looked_at(stats: Stats) -> Iterator[str]:
     """Say what batches that were looked at tell of lengths."""
     looked = _count(stats.padding.batches, "batch", "batches")
     if not stats.padding.padded:
-        if stats.total_batches < _LEAST_BATCHES or not _has_worked(stats):
+        # Of a batch that failed nothing is kept, and its parts are not looked at.
+        whole = stats.total_batches - stats.total_divided - stats.closed.get(StartReason.RETRY, 0)
+        if whole < _LEAST_BATCHES or not _has_worked(stats):
             return
         if stats.processing_time.percentile(50) < _SHORT_S:
             yield "Lengths are rarely measured: batches are too fast for that to pay off."

@@ -18,13 +18,15 @@ class First(deque[Half]):
     aside_ran: bool = False
     """Whether an aside has run, and since then no batch of the queue."""
 
-    def find(self, running: Container[Batch], most: int, prune: Callable[[Half], object]) -> Half | None:
+    def find(
+        self, running: Container[Batch | None], most: int, prune: Callable[[Half], object]
+    ) -> Half | None:
         """Return the batch that runs next; None if none may run now.
 
         It is behind no batch that is `running`. A part has `most` items at most, which may change; `prune`
         removes those of it that no caller wants.
         """
-        while (part := self._next(running)) is not None:
+        while (part := self.ready(running)) is not None:
             if isinstance(part, Aside):
                 return part
             prune(part)
@@ -33,7 +35,8 @@ class First(deque[Half]):
             self.replace(part, halves_of(part, part.error, part.search))
         return None
 
-    def _next(self, running: Container[Batch]) -> Half | None:
+    def ready(self, running: Container[Batch | None]) -> Half | None:
+        """Return the batch that is to run next, as it is; None if each has to wait for another."""
         may_run = (part for part in self if part.behind not in running and part.may_start())
         found = next(may_run, None)
         if found is not None and self.yields(found):
@@ -65,6 +68,11 @@ class First(deque[Half]):
         at = 1 if isinstance(batch, Half) and batch.precedes_other_half and self else 0
         for part in reversed(parts):
             self.insert(at, part)
+
+    def divide(self, batch: Batch, parts: Sequence[Half]) -> None:
+        """Have `batch`, which was taken, run as the first of its `parts`; the others come next."""
+        self.extendleft(reversed(parts[1:]))
+        batch.become(parts[0])
 
     @property
     def asides(self) -> list[Half]:

@@ -68,8 +68,7 @@ def halves_of(batch: Batch, error: BaseException | None, search: Search | None) 
     if not between:
         for half in found:
             half.least_shapes = batch.shapes or batch.least_shapes  # it may have yet to run
-    if found:
-        found[0].precedes_other_half = len(found) > 1
+    found[0].precedes_other_half = len(found) > 1
     return found
 
 

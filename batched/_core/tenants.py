@@ -9,7 +9,7 @@ together: calls that the process of a server makes of its own function.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 
 from batched._core.call import Call, Slice
 from batched._core.line import Line
@@ -51,29 +51,28 @@ class Tenants:
 
     # -- the queue ------------------------------------------------------------------------------------
 
-    def came(self, call: Call) -> None:
-        """Note that `call` waits in the queue."""
-        tenant = self._of(call)
-        tenant.items += call.waiting
-        tenant.calls[call] = None
+    def came(self, calls: Iterable[Call]) -> None:
+        """Note that `calls` wait in the queue."""
+        for call in calls:
+            name = tenant_of(call)
+            tenant = self._known.get(name) or self._new(name)
+            tenant.items += call.waiting
+            tenant.calls[call] = None
 
-    def went(self, call: Call, items: int, *, wholly: bool = False) -> None:
-        """Note that `items` of `call` do not wait any more: all of them, if none waits now or `wholly`."""
-        tenant = self._known[tenant_of(call)]
-        tenant.items -= items
-        if wholly or not call.waiting:
-            del tenant.calls[call]
-            self._forget_unused(call, tenant)
+    def went(self, slices: Iterable[Slice], *, wholly: bool = False) -> None:
+        """Note that items of calls do not wait any more: all of a call, if none waits now or `wholly`."""
+        for call, start, stop in slices:
+            name = tenant_of(call)
+            tenant = self._known[name]
+            tenant.items -= stop - start
+            if wholly or not call.waiting:
+                del tenant.calls[call]
+                if not (tenant.calls or tenant.outside):
+                    del self._known[name]
 
-    def _of(self, call: Call) -> _Tenant:
-        tenant = self._known.get(tenant_of(call))
-        if tenant is None:
-            tenant = self._known[tenant_of(call)] = _Tenant()
+    def _new(self, name: Hashable) -> _Tenant:
+        tenant = self._known[name] = _Tenant()
         return tenant
-
-    def _forget_unused(self, call: Call, tenant: _Tenant) -> None:
-        if not tenant.calls and not tenant.outside:
-            del self._known[tenant_of(call)]
 
     def items_of(self, call: Call) -> int:
         """Return how many items wait of the tenant of `call`."""
@@ -128,7 +127,9 @@ class Tenants:
 
     def wait(self, call: Call) -> None:
         """Note that `call` waits for room."""
-        self._of(call).outside[call] = None
+        name = tenant_of(call)
+        tenant = self._known.get(name) or self._new(name)
+        tenant.outside[call] = None
 
     def end_wait(self, call: Call) -> None:
         """Note that `call` does not wait for room any more; the next turn of its tenant is the last."""
@@ -165,23 +166,21 @@ class TenantTurns(Turns):
         super().__init__(batch_size, tenant_of, new_flow, whole=0)
         self._tenants = tenants
 
-    def append(self, call: Call) -> None:
-        """Append `call` to those of its tenant."""
-        super().append(call)
-        self._tenants.came(call)
+    def extend(self, calls: Iterable[Call]) -> None:
+        """Append `calls`, each to those of its tenant."""
+        super().extend(calls)
+        self._tenants.came(calls)
 
     def clear(self) -> None:
         """Forget all calls."""
-        for call in self:
-            self._tenants.went(call, call.waiting, wholly=True)
+        self._tenants.went([(call, 0, call.waiting) for call in self], wholly=True)
         super().clear()
 
     def removed(self, call: Call, items: int, *, ran: bool = False) -> None:
         """Note that `items` of `call` do not wait any more."""
         super().removed(call, items, ran=ran)
-        self._tenants.went(call, items)
+        self._tenants.went([(call, 0, items)])
 
     def _note(self, slices: list[Slice]) -> None:
         super()._note(slices)
-        for call, start, stop in slices:
-            self._tenants.went(call, stop - start)
+        self._tenants.went(slices)

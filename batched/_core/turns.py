@@ -63,23 +63,23 @@ class Turns:
         self._ages.clear()
 
     def append(self, call: Call) -> None:
-        """Append `call` to its flow; a flow that is new waits for its turn behind all others."""
-        key = self._flow_of(call)
-        flow = self._flows.get(key)
-        if flow is None:
-            flow = self._new_flow()
-            flow.key = key
-            flow.items = 0
-            flow.credit = 0 if self._flows else self._quantum
-            self._flows[key] = flow
-        flow.append(call)
-        flow.items += call.waiting
-        self._ages[call] = flow
+        """Append `call` to its flow."""
+        self.extend((call,))
 
     def extend(self, calls: Iterable[Call]) -> None:
-        """Append `calls`, each to its flow."""
+        """Append `calls`, each to its flow; a flow that is new waits for its turn behind all others."""
         for call in calls:
-            self.append(call)
+            key = self._flow_of(call)
+            flow = self._flows.get(key)
+            if flow is None:
+                flow = self._new_flow()
+                flow.key = key
+                flow.items = 0
+                flow.credit = 0 if self._flows else self._quantum
+                self._flows[key] = flow
+            flow.append(call)
+            flow.items += call.waiting
+            self._ages[call] = flow
 
     def oldest(self) -> float:
         """Return when the oldest waiting call arrived. At least one must wait."""

@@ -34,6 +34,7 @@ from batched.errors import OverloadError
 
 _FLOOD = 16  # batches in a row before which calls were turned away: then a long queue only adds to waits
 _WEIGHT = 1 / 16  # of one batch in what is learned of late
+_OF_FILLED = 1 / 4  # the weight of one batch in the size of a full one
 _SPARE = 0.5  # of the time of one item: where a slot was free for longer, this is no flood
 _LOOK_AHEAD = 64  # batches, of a large call's wait; beyond, the rest goes on as they did
 _LEAST = 0.01  # of an item
@@ -68,6 +69,8 @@ class Backlog(Feature):
         self._coming_back = ComingBack()
         # Of a batch, the items and those of small calls, and from the end of one to the end of the next.
         self._items = self._small = self._cycle_s = 0.0
+        self._filled = inf  # the items of batches that lengths have filled, before there were `batch_size`
+        self._full = 1  # the items of a full batch
         self._flooded = 0  # batches in a row before which calls were turned away
         self._turned_away = 0  # items, since the last batch started
         self._without_room = 0  # items that were refused since then as the queue was full
@@ -85,8 +88,13 @@ class Backlog(Feature):
     def configure(self, options: Options) -> None:
         """Follow new options."""
         self.slots = options.max_concurrent_batches
+        self._filled, self._full = inf, self.river.queue.batch_size
         if self.times.is_known:
             self._free_at = self._next_end(self._now)
+
+    def resized(self, options: Options, size: int) -> None:  # noqa: ARG002  as for every feature
+        """Note how many items a full batch has."""
+        self._full = max(round(min(size, self._filled)), 1)
 
     # -- what is learned, with the lock -------------------------------------------------------------------
 
@@ -120,15 +128,17 @@ class Backlog(Feature):
         small = [size if size <= threshold * slices else slices - 1 for size, slices, _, _ in runs[1:]]
         self._small = sum(small) / times
 
-    def took(self, batch: Batch, now: float) -> None:  # noqa: ARG002  as for every feature
+    def took(self, batch: Batch, now: float) -> None:
         """Note that a batch starts."""
         if not self.times.is_known:
             self.learn()
         self._now = max(self._now, now)
         if not self.times.is_known:
             return
+        if batch.reason == StartReason.FULL and self.river.queue.items:
+            self._note_full(batch)
         self._free_at = self._next_end(now)
-        self._losing_before = self._free_at + self.times.safe_seconds(self.river.queue.batch_size)
+        self._losing_before = self._free_at + self.times.safe_seconds(self._full)
         self._losing = 0 if self._deadlines.are_after(self._losing_before) else self._count_losing()
         self._coming_back.started(self._turned_away, self._items, is_full=self._without_room > 0)
         if self._turned_away:
@@ -142,6 +152,14 @@ class Backlog(Feature):
         if not (self.river.queue.items or self._without_room):  # else some will come back
             self._coming_back.all_came()
         self._turned_away = self._without_room = 0
+
+    def _note_full(self, batch: Batch) -> None:
+        """Note how many items a batch has that was full, and left others in the queue."""
+        queue = self.river.queue
+        if queue.large_limit is None or queue.small_items:  # else it has left room for small calls
+            before = min(self._filled, queue.batch_size)
+            self._filled = before + _OF_FILLED * (batch.size - before)
+            self._full = max(round(self._filled), 1)
 
     def ended(self, run: Run) -> None:
         """Note that a batch has ended; learn from it, if it is a lesson, what batches take."""
@@ -231,13 +249,13 @@ class Backlog(Feature):
         start, own = self._starts_at(ahead, items, now)
         if self._cycle_s:  # as many come until then as came of late
             own += round(self._items / self._cycle_s * (start - now))
-        own = min(own + queue.items - queue.small_items, max(queue.batch_size, items))
+        own = min(own + queue.items - queue.small_items, max(self._full, items))
         return start + self.times.seconds(own) * self._extra.until_answer - now
 
     def _large_wait_s(self, items: int, ahead: int, now: float) -> float:
         """Return how long a large call would wait, batch by batch: small ones that come go ahead of it."""
         queue, times = self.river.queue, self.times
-        size = queue.batch_size
+        size = self._full
         small = float(min(queue.small_items + len(self.river.arriving), ahead))
         left = float(max(ahead - small, 0.0) + items)
         total, done = left, 0.0
@@ -341,11 +359,11 @@ class Backlog(Feature):
 
         So many items go `ahead` of it.
         """
-        size: int = self.river.queue.batch_size
+        size = self._full
         batches, last = divmod(max(ahead, 0) + items - 1, size)
         return max(now, self._free_at) + batches * size * self._each_s(), last + 1
 
-    def overload(self, call: Call, too_long: float, now: float, *, in_vain: bool = False) -> OverloadError:
+    def overload(self, call: Call, too_long: float, now: float, *, in_vain: bool) -> OverloadError:
         """Return the error of `call`, for which what waits takes `too_long` by so many seconds.
 
         A call that is late though nothing waits, one `in_vain`, is no sign of overload.
@@ -370,13 +388,13 @@ class Backlog(Feature):
 
     def _alone_s(self, items: int) -> float:
         """Return how long `items` take if nothing else runs."""
-        size: int = self.river.queue.batch_size
+        size = self._full
         batches, last = divmod(max(items, 1) - 1, size)
         return batches * size * self._each_s() + self.times.seconds(last + 1)
 
     def _each_s(self, size: int | None = None) -> float:
         """Return the seconds that an item takes in batches of a size, or else in full ones."""
-        items: int = size or self.river.queue.batch_size
+        items = size or self._full
         return self.times.seconds(items) / items / self.slots * self._extra.factor
 
     # -- for a bound on what waits, with the lock ----------------------------------------------------------
@@ -392,7 +410,7 @@ class Backlog(Feature):
             return None
         self._without_room += items
         # No batch has more items than may wait.
-        size = min(self.river.queue.batch_size, max(most, items))
+        size = min(self._full, max(most, items))
         each_s = self._each_s(size)
         left_s = max(self._free_at - self._now, 0.0)
         missing_s, takes_s, cycle_s = too_many * each_s, items * each_s, size * each_s
@@ -426,7 +444,7 @@ class SharedBacklog(Backlog):
             self._judge(call, now)
 
     def _large_wait_s(self, items: int, ahead: int, now: float) -> float:
-        batches = -(-(ahead + items) // self.river.queue.batch_size)
+        batches = -(-(ahead + items) // self._full)
         start = max(now, self._free_at)
         return super()._large_wait_s(items, ahead, now) + self._later(start, batches - 1, now) - start
 
@@ -436,7 +454,7 @@ class SharedBacklog(Backlog):
 
     def _starts_at(self, ahead: int, items: int, now: float) -> tuple[float, int]:
         start, own = super()._starts_at(ahead, items, now)
-        batches = (max(ahead, 0) + items - 1) // self.river.queue.batch_size
+        batches = (max(ahead, 0) + items - 1) // self._full
         return self._later(start, batches, now), own
 
     def _later(self, start: float, batches: int, now: float) -> float:

@@ -107,8 +107,7 @@ class FixedSizes(Feature):
         error = batch.error if isinstance(batch, Half) else None
         now, after = cut_at(batch, size, error, batch.search)
         now.reason = after.reason = batch.reason
-        self.river.first.appendleft(after)
-        batch.become(now)
+        self.river.first.divide(batch, [now, after])
 
     def ended(self, run: Run) -> None:
         """Count copies."""

@@ -83,8 +83,7 @@ class Isolation(Feature):
         elif is_new and batch.is_divisible and not self._one_by_one.tries:
             parts = singles_of(batch, None, Search(batch.size, self._one_by_one.failed_s, batch.units))
         if parts:
-            self.river.first.extendleft(reversed(parts[1:]))
-            batch.become(parts[0])
+            self.river.first.divide(batch, parts)
             if batch.search is not None and batch.search.is_try:
                 parts[1].behind = batch
 
@@ -108,8 +107,8 @@ class Isolation(Feature):
                 return True
             if batch.search is not None:
                 batch.search.restarted()
-        if batch.is_misanswered:  # whatever the items are, the function returns what it must not
-            self._results.was_wrong(batch.returned)
+        if batch.is_misanswered and self._is_shown_in_parts(batch, error):
+            return True
         if not self._is_worth_it(batch, error, started, now) or not self._can_repeat(batch, error):
             return False
         search = batch.search
@@ -123,6 +122,19 @@ class Isolation(Feature):
                     search.lost(0)
             parts = self._parts_of(batch, error, search, begins=begins)
         self.river.run_again(batch, parts)
+        return True
+
+    def _is_shown_in_parts(self, batch: Batch, error: BaseException) -> bool:
+        """Note that the function returned what it must not, whatever the items are.
+
+        Of as many results as items, that was a guess. Then it runs in parts: if the number was right by
+        chance, theirs is wrong.
+        """
+        self._results.was_wrong(batch.returned)
+        is_guess = batch.returned == self._sizes.size_of(batch.size) > self._sizes.smallest
+        if not (is_guess and self._isolates and self._can_repeat(batch, error)):
+            return False
+        self.river.run_again(batch, halves_of(batch, error, batch.search))
         return True
 
     def _can_repeat(self, batch: Batch, error: BaseException) -> bool:

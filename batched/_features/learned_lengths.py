@@ -58,8 +58,6 @@ class LearnedLengths(Feature):
         """Have the hooks that the rule needs now; the window shares its costs where it is used."""
         lengths = self.lengths
         if lengths is None:
-            if self.hooks:
-                self.have()
             return
         if lengths.chooses or not self._is_plain:
             self._is_plain = self.river.queue.follow_rule()

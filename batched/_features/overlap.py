@@ -88,7 +88,8 @@ class Overlap(Feature):
         The time may have passed.
         """
         queue = self.river.queue
-        if self.river.first:
+        river = self.river
+        if river.first and river.first.ready(river.running) is not None:
             return now
         if not queue.items or not self._pays(min(queue.items, queue.batch_size)):
             return None

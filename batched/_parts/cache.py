@@ -9,18 +9,12 @@ the batcher. Results that land in between are found in a `Watch`.
 
 from __future__ import annotations
 
-from array import array
-from collections import Counter, OrderedDict, UserDict, UserList, defaultdict, deque
-from collections.abc import Callable, Hashable, Mapping
-from copy import copy
-from operator import is_not
+from collections.abc import Callable, Hashable
 from typing import Any
 from uuid import uuid4
 from weakref import WeakValueDictionary
 
-from batched._collate.libraries import library_of
-from batched._collate.nested import with_children
-from batched._collate.owned import is_like_an_array
+from batched._collate.own_copies import own_copy
 from batched._core.call import Call
 from batched._core.keys import Key, KnownKeys, key_of, value_of
 from batched._locks import Freed
@@ -36,7 +30,6 @@ from batched._parts.layers import (
     of_each,
 )
 from batched._parts.store import UNKNOWN, AsynchronousCacheError, Faults, Store, at_once
-from batched._policy.out_of_memory import is_out_of_memory
 
 
 class CachingCollator(LayeredCollator):
@@ -98,14 +91,14 @@ class CachingCollator(LayeredCollator):
     def _own_inputs(self, call: Call) -> None:
         """Copy them: an equal call may wait for the same run when this caller has left and changes them."""
         self.inner.own(call)
-        call.inputs = _own(call.inputs)
+        call.inputs = own_copy(call.inputs)
 
     def know(self, cached: CachedCall, place: int, result: Any) -> None:
         """Answer one item with `result`, unless that is `UNKNOWN`, or there is no memory for a copy."""
         if result is UNKNOWN:
             return
         try:
-            own = _own(result)
+            own = own_copy(result)
         except Exception:  # noqa: BLE001  then it is a miss
             return
         cached.hits += 1 if cached.many else cached.size
@@ -198,7 +191,7 @@ class CachingCollator(LayeredCollator):
     ) -> None:
         for key, result in results:
             try:
-                await self._store.set(value_of(key), _own(result))
+                await self._store.set(value_of(key), own_copy(result))
             except logged as error:
                 if not faults.add(error):
                     break
@@ -220,7 +213,7 @@ class CachingCollator(LayeredCollator):
     def own_result(self, result: Any) -> Any:
         """Return a copy of a result, for one caller; the error, if there is no memory for it."""
         try:
-            return _own(result)
+            return own_copy(result)
         except Exception as error:  # noqa: BLE001  for this caller alone
             return error
 
@@ -238,46 +231,3 @@ def ask_as(call: Call, cached: CachedCall) -> None:
     call.bulk = cached.bulk
     call.belong_with(cached)
     call.keep_errors = True
-
-
-def _own(result: Any) -> Any:
-    """Return a copy of an array or a container, which are easily changed in place; else `result` itself.
-
-    Also `result` itself if it cannot be copied, as it contains itself, say: no other call is to blame for it.
-    But raises if there is no memory for a copy.
-    """
-    try:
-        return _copy(result)
-    except Exception as error:  # of a library, or a `RecursionError`
-        if is_out_of_memory(error):
-            raise
-        return result
-
-
-def _copy(result: Any) -> Any:  # noqa: PLR0911  one kind after another
-    if type(result) in _FIXED:
-        return result
-    library = library_of(result)
-    if library is not None:
-        return library.copy(result)
-    if type(result) is dict:
-        return {key: _copy(value) for key, value in result.items()}
-    if type(result) in {list, tuple}:
-        return type(result)(row if type(row) in _FIXED else _copy(row) for row in result)
-    if type(result) is deque:
-        return deque(map(_copy, result), result.maxlen)
-    if type(result) is UserList:
-        return UserList(map(_copy, result))
-    if type(result) in {set, bytearray, array} or is_like_an_array(type(result)):
-        return copy(result)
-    if issubclass(type(result), Mapping | list | tuple):  # such as a named tuple, or a model's outputs
-        children = list(result.values()) if issubclass(type(result), Mapping) else result
-        copied = [*map(_copy, children)]
-        if type(result) in _STANDARD or any(map(is_not, copied, children)):
-            made = with_children(result, result, copied)
-            return made if type(made) is type(result) else result  # the function knows it by its class
-    return result
-
-
-_FIXED = {int, float, str, bool, bytes, type(None)}  # cannot be changed, and most rows are one of these
-_STANDARD = {OrderedDict, defaultdict, Counter, UserDict}

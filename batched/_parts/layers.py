@@ -1,7 +1,4 @@
-"""Layers in front of a collator: `group_by` divides calls by key, `length` puts their items in order.
-
-Each knows a value of every item, and changes a call by these values.
-"""
+"""Layers in front of a collator: `group_by` divides calls by key, `length` puts their items in order."""
 
 from __future__ import annotations
 
@@ -11,7 +8,7 @@ from contextvars import ContextVar
 from functools import partial
 from math import inf
 from numbers import Real
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol
 
 from batched._collate.item_length import has_fields, length_of
 from batched._core.batch import Batch
@@ -42,7 +39,22 @@ class Divisible(Collator, Protocol):
         ...
 
 
-class Grouping:
+class Layer:
+    """What knows a value of each item of a call, and changes the call by these values."""
+
+    def values(self, call: Call) -> list[Any]:
+        """Return what it knows of each item of `call`; `call` may be told of it, too."""
+        return [None] * call.size
+
+    def applied(self, call: Call, values: list[Any]) -> Call:  # noqa: ARG002  as most layers need it
+        """Return `call` with these values, or divided by them."""
+        return call
+
+    def note(self, batch: Batch) -> None:
+        """Look at a batch that is about to run."""
+
+
+class Grouping(Layer):
     """A layer: calls have the key that `group_by` gives, or are divided by it."""
 
     def __init__(self, collator: Divisible, group_by: Callable[..., Hashable], name: str) -> None:
@@ -88,11 +100,8 @@ class Grouping:
             return own, key
         return key if own is None else key.within(own)
 
-    def note(self, batch: Batch) -> None:
-        """Do nothing: a batch has items of one key."""
 
-
-class Sharing:
+class Sharing(Layer):
     """A layer: calls know the tenant that `fair_by` gives for their first item."""
 
     def __init__(self, collator: Divisible, fair_by: Callable[..., Hashable], name: str) -> None:
@@ -109,13 +118,6 @@ class Sharing:
         args, named = first if self._takes_item else ((), {})
         call.tenant = key_from(self._fair_by, self._what, args, named)
         return [call.tenant] * call.size
-
-    def applied(self, call: Call, values: list[Any]) -> Call:  # noqa: ARG002  as for every layer
-        """Return `call`, which knows its tenant, as its parts do."""
-        return call
-
-    def note(self, batch: Batch) -> None:
-        """Do nothing: a batch has items of all tenants."""
 
 
 class SharingAsGiven(Sharing):
@@ -136,7 +138,7 @@ class SharingAsGiven(Sharing):
         return [call.tenant] * call.size
 
 
-class Measuring:
+class Measuring(Layer):
     """A layer: calls know the lengths of their items.
 
     The items of a list are put in order of length, the longest first, so that batches of it have items of
@@ -198,10 +200,6 @@ class Measuring:
             longest = max(longest, length)
         batch.real += round(real)
         batch.padded += round(longest * batch.size)
-
-
-Layer: TypeAlias = Grouping | Measuring | Sharing
-"""It knows the `values` of a call's items; the call is changed or divided when they are `applied`."""
 
 
 class LayeredCollator:

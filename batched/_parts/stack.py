@@ -49,7 +49,7 @@ def join(  # noqa: PLR0913
 ) -> tuple[Collator, NewQueue]:
     """Return the collator for a function, `bound` to its `owner` or not, and its kind of queue."""
     first, is_bound = first_of(func, options, name, owner, bound=bound)
-    collator, queue, length_of = _kind_of(first, options, name, bound=is_bound)
+    collator, queue, length_of = _kind_of(first, options, name, bound=is_bound, streams=streams)
     padded = isinstance(options, ArrayOptions)
     if options.batch_sizes is not None:
         collator = CopyingCollator(collator, name, tuple(options.batch_sizes))
@@ -88,14 +88,14 @@ def _of_sizes(new_lengths: Callable[[], Lengths], sizes: Sequence[int]) -> Lengt
 
 
 def _kind_of(
-    func: Any, options: Options, name: str, *, bound: bool
+    func: Any, options: Options, name: str, *, bound: bool, streams: bool
 ) -> tuple[Any, type[Queue | KeyedQueues], Callable[..., Any]]:
     """Return the collator for the items of a function, its kind of queue, and how items are measured."""
     if isinstance(options, ArrayOptions):
         return FeatureCollator(name, options), KeyedQueues, length_in_list
     if takes_columns(parameters := parameters_of(func, bound=bound)):
-        return ColumnCollator(name, parameters), KeyedQueues, length_in_columns
-    return ListCollator(name), Queue, length_in_list
+        return ColumnCollator(name, parameters, streams=streams), KeyedQueues, length_in_columns
+    return ListCollator(name, streams=streams), Queue, length_in_list
 
 
 def _new_queue(

@@ -25,10 +25,10 @@ _FAINT = 100.0  # times the variance of costs that do not overlap: above it, the
 class PaddedCost:
     """The cost where items are padded: `fixed + (each_alone + per_length * longest) * n`."""
 
-    def __init__(self, fixed: float = 0.0, each_alone: float = 0.0, per_length: float = 0.0) -> None:
+    def __init__(self, fixed: float = 0.0, per_length: float = 0.0) -> None:
         self.fixed: float = fixed
         """The seconds that a batch takes whatever its size; 0.0 if they are not known."""
-        self.each_alone: float = each_alone
+        self.each_alone: float = 0.0
         """The seconds that an item adds whatever the length."""
         self.per_length: float = per_length
         """The seconds that an item adds for each unit of the longest item's length."""
@@ -148,7 +148,7 @@ class LengthCost(PaddedCost):
             whole = fixed + each * self._size.mean
             fixed = min(fixed, _LEAST_FIXED * whole)
             each = (whole - fixed) / self._size.mean
-        return PaddedCost(fixed, 0.0, each / self._longest.mean if self._longest.mean else 0.0)
+        return PaddedCost(fixed, each / self._longest.mean if self._longest.mean else 0.0)
 
     def add(self, size: int, longest: float, duration: float) -> None:
         """Learn from a batch of `size` items that took `duration` seconds."""

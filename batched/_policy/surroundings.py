@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from contextlib import suppress
+from queue import Empty, Full
 from typing import Any
 
 from batched._policy.chains import args_of, chain_of, names_of, texts_in_args
@@ -24,6 +25,7 @@ _NAMES = re.compile(
     (API)?NetworkError | NameResolutionError | ProxyError | RemoteProtocolError | IncompleteRead(Error)? |
     \w*(Stream|Comm)ClosedError | StreamLostError | (Broken|Closed)ResourceError | AutoReconnect |
     NoServersError | NoRespondersError | SessionExpired | \w*Socket(Open|Receive|Send)Error |
+    InvalidHandshake | BadStatusLine |
     TTransportException | ClientPayloadError | Service(Request|Response)Error |
     # a server
     (Service|Server|Actor)?Unavailable(Error|Exception)? | NoHostAvailable | NoBrokersAvailable |
@@ -83,7 +85,7 @@ def _is_one(error: BaseException, groups: dict[int, bool]) -> bool:  # noqa: PLR
             groups[id(error)] = False  # meanwhile: one of its errors may lead back to it
             groups[id(error)] = all(_is_known(each, groups) for each in error.exceptions)
         return groups.get(id(error), False)
-    if isinstance(error, ConnectionError | TimeoutError | QueueFullError | ClosedError):
+    if isinstance(error, ConnectionError | TimeoutError | Empty | Full | QueueFullError | ClosedError):
         return True
     with suppress(Exception):  # of a class with attributes that are not what they are in Python's
         if isinstance(error, OSError) and error.errno is not None and error.filename is None:

@@ -24,6 +24,8 @@ MOST_BUFFERS = 8_000
 """Their sizes fit into the memory of a reader."""
 _MOST_PAYLOAD = (1 << 32) - 1
 _ROOM = 1 << 16
+_MORE_ROOM = 1 << 18
+"""From the first read on that has filled the room: more than a socket of Linux holds by default."""
 _FEW = 2
 _SMALL = 1 << 14
 """Frames of fewer bytes are copied together, as one write takes less time than several."""
@@ -144,6 +146,12 @@ LEAST_TOGETHER = 1 << 23
 """Where frames may have fewer bytes, there are none of several calls or answers: these are never longer."""
 
 
+def frame_of_rows(kind: int, extra: int, rows: Sequence[bytes], values: bytes) -> bytes:
+    """Return a frame of several calls or answers, in one piece: it is one write however long it is."""
+    size = sum(map(len, rows)) + len(values)
+    return b"".join([_HEAD.pack(size, 0, kind, 0, len(rows), extra), *rows, values])
+
+
 def rows(row: struct.Struct, found: Frame) -> tuple[list[tuple[Any, ...]], Bytes]:
     """Return the rows of a frame, of which `number` is how many there are, and the rest of its payload."""
     size = row.size * found.number
@@ -163,8 +171,7 @@ class FrameReader:
     def __init__(self, max_bytes: int = MAX_FRAME_BYTES) -> None:
         self.max_bytes: int = max_bytes
         """The most bytes of a frame, without its head. It may be changed between two frames."""
-        self._memory = bytearray(_ROOM)
-        self._view = memoryview(self._memory)
+        self._view = memoryview(bytearray(_ROOM))
         self._start = 0
         self._stop = 0
         self._large: _LargeFrame | None = None
@@ -183,6 +190,8 @@ class FrameReader:
             done, self._large = self._large.frame(), None
             return [done]
         self._stop += count
+        if self._stop == len(self._view) < _MORE_ROOM:
+            self._move(self._start, self._stop, memoryview(bytearray(_MORE_ROOM)))
         return self._frames()
 
     def _frames(self) -> list[Frame]:  # noqa: C901, PLR0912  flat: it is asked for all that comes
@@ -214,7 +223,7 @@ class FrameReader:
                     continue
             if whole > self.max_bytes:
                 raise FrameError(f"a frame of {whole} bytes is longer than the limit of {self.max_bytes}")
-            if at - start + whole > _ROOM:
+            if at - start + whole > len(view):
                 self._large = _LargeFrame(Frame(kind, flags, number, extra, b"", []), size, sizes)
                 self._large.take(view[at:stop])
                 start = stop
@@ -222,19 +231,19 @@ class FrameReader:
         if start == stop:
             self._start = self._stop = 0
         elif not found and start:  # else the payloads that were found lie there until the next call
-            self._move(start, stop)
+            self._move(start, stop, view)
         else:
             self._start, self._stop = start, stop
-            if stop > _ROOM // 2 and start:
+            if stop > len(view) // 2 and start:
                 found = [each._replace(payload=bytes(each.payload)) for each in found]
-                self._move(start, stop)
+                self._move(start, stop, view)
         return found
 
-    def _move(self, start: int, stop: int) -> None:
-        """Move what is left to the beginning of the memory."""
+    def _move(self, start: int, stop: int, memory: memoryview) -> None:
+        """Move what is left to the beginning of `memory`, which is that of this reader from now on."""
         left = bytes(self._view[start:stop])
-        self._view[: len(left)] = left
-        self._start, self._stop = 0, len(left)
+        memory[: len(left)] = left
+        self._view, self._start, self._stop = memory, 0, len(left)
 
     def _cut(self, head: Frame, at: int, size: int, sizes: list[int]) -> Frame:
         """Return the frame of which payload and buffers lie in the memory, from `at` on."""

@@ -30,6 +30,7 @@ from batched._remote.frames import (
     FrameReader,
     Kind,
     frame,
+    frame_of_rows,
     rows,
     size_of,
 )
@@ -286,7 +287,7 @@ class Link(ABC):
             for number, _, request in calls
         ]
         values = self.terms.codec.dump_plain([request.value for _, _, request in calls])
-        return frame(Kind.CALLS, 0, len(calls), place, b"".join([*rows, values]))
+        return [frame_of_rows(Kind.CALLS, place, rows, values)]
 
     def _frame(self, number: int, caller: Caller, request: Request, now: float) -> list[Bytes]:
         place = self._places.get(caller.name)

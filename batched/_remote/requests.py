@@ -17,7 +17,6 @@ NO_VALUE = object()
 NO_TENANT = object()
 """The tenant of a call of which the client says none."""
 _SECONDS = struct.Struct("<dd")  # left, and allowed in all
-_MORE = Flag.DEADLINE | Flag.TENANT
 
 
 class Asked(NamedTuple):
@@ -50,15 +49,18 @@ class Request(NamedTuple):
 
 
 class Wanted(NamedTuple):
-    """A call as the server has read it."""
+    """A call as the server has read it, without its arguments."""
 
     kind: int
     flags: int
-    left_s: float | None
+    left_s: float | None = None
     """Infinite for no deadline; None leaves it to the function."""
-    allowed_s: float
-    value: Any
+    allowed_s: float = inf
     tenant: Any = NO_TENANT
+
+
+PLAIN = Wanted(Kind.CALL, Flag.ONE)
+"""A call of one argument, without options: made once, as it would take as long as to queue the call."""
 
 
 def request(codec: Codec, call: Call, tenant: Any = NO_TENANT) -> Request:
@@ -139,21 +141,18 @@ def _plain(tenant: Any) -> Any:
 _SIMPLE = frozenset({str, int, bytes, bool, float, type(None)})
 
 
-def wanted(load: Callable[[Bytes, list[bytearray]], Any], found: Frame) -> Wanted:
-    """Return the call in a frame; raises what reading its items raises."""
+def wanted(load: Callable[[Bytes, list[bytearray]], Any], found: Frame) -> tuple[Wanted, Any]:
+    """Return the call in a frame, and its arguments; raises what reading its items raises."""
     payload = found.payload
     kind, flags = found.kind, found.flags
-    if not flags & _MORE:
-        return Wanted(kind, flags, None, inf, load(payload, found.buffers))
-    left_s, allowed_s = None, inf
+    left_s, allowed_s, tenant = None, inf, NO_TENANT
     if flags & Flag.DEADLINE:
         left_s, allowed_s = _SECONDS.unpack_from(payload)
         payload = memoryview(payload)[_SECONDS.size :]
     value = load(payload, found.buffers)
-    if not flags & Flag.TENANT:
-        return Wanted(kind, flags, left_s, allowed_s, value)
-    tenant, value = value
-    return Wanted(kind, flags, left_s, allowed_s, value, tenant)
+    if flags & Flag.TENANT:
+        tenant, value = value
+    return Wanted(kind, flags, left_s, allowed_s, tenant), value
 
 
 class RemoteCollator:

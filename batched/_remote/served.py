@@ -91,40 +91,46 @@ class Served:
             default_deadline_ms=options.default_deadline_ms,
         )
 
-    def call(self, wanted: Wanted, client: str) -> Call:
+    def call(self, wanted: Wanted, value: Any, client: str) -> Call:
         """Return the call that a client wants, not queued yet; raises what its arguments raise."""
         now = monotonic()
-        _check(wanted)
-        tenant = client if wanted.tenant is NO_TENANT and not self._asks_item else wanted.tenant
+        tenant = wanted.tenant
+        if tenant is not NO_TENANT:
+            _check_tenant(tenant)
+        elif not self._asks_item:
+            tenant = client
         if not self._gives:
-            call = self._call(wanted, now)
-            for each in (call, *call.parts):
-                each.tenant = tenant
+            call = self._call(wanted.flags, value, now)
+            call.tenant = tenant
+            if call.is_divided:
+                for each in call.parts:
+                    each.tenant = tenant
         elif tenant is NO_TENANT:
-            call = self._call(wanted, now)
+            call = self._call(wanted.flags, value, now)
         else:
             given = GIVEN_TENANT.set((key_of(tenant, f"{self.name}: fair_by"),))
             try:
-                call = self._call(wanted, now)
+                call = self._call(wanted.flags, value, now)
             finally:
                 GIVEN_TENANT.reset(given)
         if wanted.flags & _SET:
             self._set(call, wanted, now)
         return call
 
-    def _call(self, wanted: Wanted, now: float) -> Call:
-        flags = wanted.flags
+    def _call(self, flags: int, value: Any, now: float) -> Call:
         if flags & Flag.ELEMENTS:
+            if type(value) is not list:
+                raise FrameError(f"elements of a map are a list, not {type(value).__name__}")
             if self.streams:
                 self.function._open_map()  # noqa: SLF001  refuses
-            call: Call = self._chunk(self.function, wanted.value, now)
+            call: Call = self._chunk(self.function, value, now)
         elif flags & Flag.STREAM:
-            args, named = wanted.value
+            args, named = value
             call = self.function._ask_one(args, named)  # noqa: SLF001
         elif flags & Flag.ONE:
-            call = self._read(self.function, (wanted.value,), {}, now)
+            call = self._read(self.function, (value,), {}, now)
         else:
-            args, named = wanted.value
+            args, named = value
             call = self._read(self.function, args, named, now)
         return call
 
@@ -225,15 +231,20 @@ class Elements:
     """Elements of a map, each as a call of its own, and what `end` is given when all are answered."""
 
     def __init__(
-        self, served: Served, wanted: Wanted, client: str, end: Callable[[list[Any]], object]
+        self,
+        served: Served,
+        wanted: Wanted,
+        value: list[Any],
+        client: str,
+        end: Callable[[list[Any]], object],
     ) -> None:
         self._served = served
         self._wanted = wanted
         self._client = client
         self._came = monotonic()
-        self._waiting: Iterator[tuple[int, Any]] = enumerate(wanted.value)
-        self._rows: list[Any] = [None] * len(wanted.value)
-        self._left = len(wanted.value) + 1  # until all are queued
+        self._waiting: Iterator[tuple[int, Any]] = enumerate(value)
+        self._rows: list[Any] = [None] * len(value)
+        self._left = len(value) + 1  # until all are queued
         self._end = end
         self._drops: list[Callable[[Why], object]] = []
         self._is_dropped = False
@@ -248,17 +259,17 @@ class Elements:
             if isinstance(element, Unreadable):
                 self._answer(at, element.error)
             else:
-                self._queue(at, wanted._replace(value=[element]))
+                self._queue(at, wanted, element)
         if len(few) < _AT_ONCE:
             self._take()
         else:
             get_running_loop().call_soon(self.queue)
 
-    def _queue(self, at: int, wanted: Wanted) -> None:
+    def _queue(self, at: int, wanted: Wanted, element: Any) -> None:
         """Queue one element; one that is refused is answered with its error."""
         served = self._served
         try:
-            call = served.call(wanted, self._client)
+            call = served.call(wanted, [element], self._client)
             if served.callers_ask:
                 task = get_running_loop().create_task(self._ask(at, call))
                 self._drops.append(partial(drop_task, task))
@@ -301,15 +312,12 @@ class Elements:
             self._end(self._rows)
 
 
-def _check(wanted: Wanted) -> None:
-    """Raise if no client of this library sends such a call: it would hurt the calls of others."""
-    if wanted.flags & Flag.ELEMENTS and type(wanted.value) is not list:
-        raise FrameError(f"elements of a map are a list, not {type(wanted.value).__name__}")
-    if wanted.tenant is not NO_TENANT:
-        try:
-            hash(wanted.tenant)
-        except TypeError as error:
-            raise FrameError(f"a tenant has a hash: {error}") from error
+def _check_tenant(tenant: Any) -> None:
+    """Raise if no client of this library names such a tenant: it would hurt the calls of others."""
+    try:
+        hash(tenant)
+    except TypeError as error:
+        raise FrameError(f"a tenant has a hash: {error}") from error
 
 
 _MOST_S = 604_801.0  # a week, as options allow

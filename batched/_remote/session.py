@@ -30,12 +30,13 @@ from batched._remote.frames import (
     FrameReader,
     Kind,
     frame,
+    frame_of_rows,
     joined,
     rows,
     size_of,
 )
 from batched._remote.greeting import ClientGreeting, ServerGreeting
-from batched._remote.requests import Wanted, wanted
+from batched._remote.requests import PLAIN, Wanted, wanted
 from batched._remote.served import Elements, Served, Why, drop_task
 from batched._remote.values import Codec, apart, is_plain, readable
 
@@ -104,6 +105,8 @@ class Session(asyncio.BufferedProtocol):
         """Held while something is written: by the loop, or by a worker."""
         self._is_clear = False
         """Whether a worker may write: nothing waits to be written, but perhaps the rest of its own."""
+        self._came_alone = False
+        """Whether the call that is read just now came without others."""
         self._rest: Bytes = b""
         """What the socket had no room for as a worker wrote."""
         self._number = -1
@@ -148,7 +151,9 @@ class Session(asyncio.BufferedProtocol):
         if self._transport is None or self._transport.is_closing():
             return
         try:
-            for each in self._reader.filled(nbytes):
+            found = self._reader.filled(nbytes)
+            self._came_alone = len(found) == 1 and found[0].kind != Kind.CALLS
+            for each in found:
                 self._take(each)
         except FrameError as error:
             log(logging.WARNING, "a connection was closed: %s", error)
@@ -273,18 +278,18 @@ class Session(asyncio.BufferedProtocol):
         number, began = found.number, perf_counter()
         served = self._served(found)
         try:
-            want = wanted(self._codec.load, found)
+            want, value = wanted(self._codec.load, found)
         except BaseException as error:  # noqa: BLE001  of a class that cannot be read here
             self.calls += 1
             elements = self._apart(found, error) if found.flags & Flag.ELEMENTS else None
             if elements is None:
                 self._fail(number, began, error)
             else:
-                self._one_by_one(number, began, served, elements)
+                self._one_by_one(number, began, served, *elements)
         else:
-            self._begin(number, began, served, want)
+            self._begin(number, began, served, want, value)
 
-    def _apart(self, found: Frame, error: BaseException) -> Wanted | None:
+    def _apart(self, found: Frame, error: BaseException) -> tuple[Wanted, list[Any]] | None:
         """Return elements of a map, with an `Unreadable` for each of which a class is missing here.
 
         None if that does not help.
@@ -292,8 +297,8 @@ class Session(asyncio.BufferedProtocol):
         if found.number in self._running:
             raise FrameError(f"two calls have the number {found.number}")
         try:
-            want = wanted(self._codec.load_apart, found)
-            return want._replace(value=apart(want.value, error))
+            want, value = wanted(self._codec.load_apart, found)
+            return want, apart(value, error)
         except BaseException:  # noqa: BLE001  there is more to it than a class
             return None
 
@@ -309,8 +314,11 @@ class Session(asyncio.BufferedProtocol):
         if len(values) != len(read):
             raise FrameError(f"a frame of {len(read)} calls has {len(values)} arguments")
         for (number, flags, left_s, allowed_s), value in zip(read, values, strict=True):
-            left = left_s if flags & Flag.DEADLINE else None
-            self._begin(number, began, served, Wanted(Kind.CALL, flags, left, allowed_s, value))
+            want = PLAIN
+            if flags != Flag.ONE:
+                left = left_s if flags & Flag.DEADLINE else None
+                want = Wanted(Kind.CALL, flags, left, allowed_s)
+            self._begin(number, began, served, want, value)
 
     def _readable(self, read: list[Any], payload: Bytes, began: float) -> tuple[list[Any], list[Any]]:
         """Fail the calls of arguments that cannot be read here; return the others."""
@@ -323,19 +331,19 @@ class Session(asyncio.BufferedProtocol):
             self._fail(row[0], began, error)
         return kept, values
 
-    def _begin(self, number: int, began: float, served: Served, want: Wanted) -> None:
+    def _begin(self, number: int, began: float, served: Served, want: Wanted, value: Any) -> None:
         if number in self._running:
             raise FrameError(f"two calls have the number {number}")
         self.calls += 1
         try:
             try:
-                call = served.call(want, self.client)
+                call = served.call(want, value, self.client)
             except FrameError:
                 raise
             except BaseException:
                 if not want.flags & Flag.ELEMENTS or served.streams:
                     raise
-                self._one_by_one(number, began, served, want)
+                self._one_by_one(number, began, served, want, value)
                 return
             if want.flags & Flag.STREAM or (served.callers_ask and call.size):
                 streams = bool(want.flags & Flag.STREAM)
@@ -347,7 +355,8 @@ class Session(asyncio.BufferedProtocol):
                 self._answer(number, began, served.at_once(call), many=_many(call))
                 return
             is_alone = (
-                self._is_clear
+                self._came_alone
+                and self._is_clear
                 and not self._running
                 and call.deadline is None
                 and not want.flags & Flag.ELEMENTS  # of a map, which waits for room
@@ -364,14 +373,14 @@ class Session(asyncio.BufferedProtocol):
             self._running.pop(number, None)
             self._fail(number, began, error)
 
-    def _one_by_one(self, number: int, began: float, served: Served, want: Wanted) -> None:
+    def _one_by_one(self, number: int, began: float, served: Served, want: Wanted, value: list[Any]) -> None:
         """Answer elements of a map of which one is refused: each is a call of its own."""
 
         def end(rows: list[Any]) -> None:
             if self._running.pop(number, None) is not None:
                 self._answer(number, began, rows, many=True)
 
-        elements = Elements(served, want, self.client, end)
+        elements = Elements(served, want, value, self.client, end)
         self._running[number] = Elements.drop, elements
         elements.queue()
 
@@ -431,7 +440,8 @@ class Session(asyncio.BufferedProtocol):
     def _answer(self, number: int, began: float, answer: Any, *, many: bool | None = None) -> None:
         """Send an answer: `many` results, or one, of which some may be errors; None for what it is."""
         if is_plain(self._codec, answer) and self._most_bytes >= LEAST_TOGETHER:
-            self._flush_soon()
+            if not self._plain:
+                self._flush_soon()
             self._plain.append((number, began, answer))
             if not self._running:  # no other answer is to go with this one
                 self._flush()
@@ -503,7 +513,8 @@ class Session(asyncio.BufferedProtocol):
 
     def _write(self, parts: list[Bytes]) -> None:
         """Have `parts` sent with all else that this turn of the loop writes."""
-        self._flush_soon()
+        if not self._out:
+            self._flush_soon()
         self._out += parts
         if not self._running:  # no other answer is to go with this one
             self._flush()
@@ -540,7 +551,7 @@ class Session(asyncio.BufferedProtocol):
             RESULT_ROW.pack(number, min(int((now - began) * 1e6), _MOST_US)) for number, began, _ in answers
         ]
         values = self._codec.dump_plain([answer for _, _, answer in answers])
-        return frame(Kind.RESULTS, 0, len(answers), 0, b"".join([*read, values]))
+        return [frame_of_rows(Kind.RESULTS, 0, read, values)]
 
 
 def _many(call: Call) -> bool | None:

@@ -18,6 +18,7 @@ from batched._core.batch import Batch
 from batched._core.batcher import Batcher
 from batched._core.call import Call
 from batched._core.lessons import NOTHING, Lessons
+from batched._core.mending import give_up_all, give_up_batch
 from batched._core.options import Options
 from batched._core.stats import Stats
 from batched._drivers.arrivals import Entry, put
@@ -61,7 +62,7 @@ def inline() -> Iterator[None]:
     the caller. Results, errors, options, caches and `stats` are as ever; deadlines never pass. But tasks and
     threads that call at once share nothing, so that equal items of theirs run for each, with a cache too.
     `on_batch` has been told when a call returns. The context variables of the caller are not set in the
-    function, as in a service.
+    function, as in a service; but what its thread is set to, such as `torch.no_grad()`, holds there too.
 
     For a task that awaits its call, the batches of an `async def` function run on the loop of the task, as
     many at once as `max_concurrent_batches` says: the function may use locks and sessions of that loop. For
@@ -295,6 +296,10 @@ class _Inline(Dispatcher):
             self.driver.teller.flush()
         except BaseException as error:
             self.recover(error)
+            with self as batcher:  # nothing goes on with it: its loop may be gone
+                for batch in [*batcher.running]:
+                    give_up_batch(batcher, batch, error)
+                give_up_all(batcher, error)
             raise
         finally:
             with _ends:
@@ -350,7 +355,7 @@ class _Inline(Dispatcher):
             elif waiter is not None and waiter.locked():
                 waiter.release()
         if tasks and self.has_task:  # they may wait by now, and one task cannot run amid another
-            asyncio.get_running_loop().call_soon(resolve_on_loop, tasks)
+            ask(tasks[0]._loop, resolve_on_loop, tasks)  # noqa: SLF001  it may be gone
         else:
             for call in tasks:
                 call.is_woken = True

@@ -210,9 +210,10 @@ class _Comparison:
         before, now = _type_of(alone[at]), _type_of(found[batch.index(at)])
         if before != now:
             return f"it is of type {before} alone, and of type {now} beside others"
+        unpads = ", or outputs as long as the padding, which `unpad_outputs` cuts off"
         return (
             "it depends on the other items, as with batch normalization in training mode, a softmax or mean "
-            "over the batch, or padding without a mask"
+            f"over the batch, or padding without a mask{unpads if self._trial.is_of_arrays else ''}"
         )
 
     def alike(self, one: Any, other: Any) -> bool:

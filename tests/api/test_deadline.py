@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import gc
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
 
 import batched
 from batched import aio
-from tests.kit.gate import PATIENCE_S, AsyncGate, Gate
+from batched._api.deadline import Block
+from tests.kit.gate import PATIENCE_S, AsyncGate, Gate, turns
 
 ENDLESS_MS = 60_000
 
@@ -138,6 +141,68 @@ def test_each_element_of_a_map_has_an_answer_of_its_own() -> None:
     begun = dependency()
     contextvars.Context().run(next, begun)
     begun.close()
+
+
+def with_little_time() -> Iterator[None]:
+    """Have a block that is over as soon as it has begun."""
+    with batched.deadline(0.001):
+        yield
+
+
+def test_a_generator_that_ends_elsewhere_leaves_its_consumer_no_deadline() -> None:
+    """A task that leaves an asynchronous one is such a consumer, as the loop ends that in another task."""
+    fn = batched.dynamically(list, timeout_ms=0)
+
+    async def pieces() -> AsyncIterator[None]:
+        with batched.deadline(0.001):
+            yield
+
+    async def main() -> None:
+        for _ in range(3):
+            async for _ in pieces():
+                break
+            await turns()
+            assert await fn.acall(1) == 1
+
+    asyncio.run(main())
+    begun = with_little_time()
+    next(begun)
+    with pytest.raises(TimeoutError):
+        fn(1)
+    contextvars.Context().run(begun.close)
+    assert fn(1) == 1
+    fn.shutdown()
+
+
+def test_blocks_may_end_in_another_order() -> None:
+    """Each ends its own deadline, and no other."""
+    fn = batched.dynamically(list, timeout_ms=0)
+
+    def check() -> None:
+        begun = with_little_time()
+        next(begun)
+        with batched.deadline(0.001):
+            begun.close()
+            with pytest.raises(TimeoutError):
+                fn(1)
+        assert fn(1) == 1
+
+    contextvars.copy_context().run(check)
+    fn.shutdown()
+
+
+def test_what_generators_have_left_behind_is_not_kept() -> None:
+    """A consumer may leave any number of them."""
+
+    def kept_after(number: int) -> int:
+        for _ in range(number):
+            begun = with_little_time()
+            next(begun)
+            contextvars.Context().run(begun.close)
+        return sum(isinstance(each, Block) for each in gc.get_objects())
+
+    context = contextvars.copy_context()
+    assert context.run(kept_after, 2) == context.run(kept_after, 20)
 
 
 def test_a_call_of_a_block_that_is_late_has_no_time() -> None:

@@ -15,7 +15,9 @@ import pytest
 import batched
 import batched.inference
 from batched import DONE, AsyncStream, SlowConsumerError, Stream, aio
+from batched._drivers.wakeups import resolve_on_loop
 from tests.kit.gate import PATIENCE_S, turns_until, until
+from tests.kit.interrupts import Interrupt
 from tests.kit.kept import driver_of
 from tests.kit.stats import check_sums
 from tests.kit.steps import Steps, counting, endless
@@ -277,6 +279,30 @@ def test_a_loop_that_is_busy_is_told_once_of_all_pieces() -> None:
 
     with asyncio.Runner(loop_factory=Loop) as runner:
         runner.run(main())
+
+
+@pytest.mark.thread_unsafe(reason="it traces its thread")
+@pytest.mark.usefixtures("untraced")
+@pytest.mark.parametrize("inside", ["wake_all", "Bell.ring"])
+def test_a_ctrl_c_as_consumers_are_woken_keeps_none_waiting(inside: str) -> None:
+    """At each bytecode: each of two tasks that read one stream has a piece, or its end, all the same."""
+
+    async def woken(at: int) -> bool:
+        fn = batched.dynamically(Steps(endless, shut=True), timeout_ms=60_000, adaptive=False)
+        stream = fn.astream(1)
+        call = driver_of(fn).batcher.unanswered_calls()[0]
+        readers = [asyncio.ensure_future(anext(stream)) for _ in range(2)]
+        await asyncio.sleep(0)
+        call.results.extend("ab")
+        interrupt = Interrupt(at, inside)
+        asyncio.get_running_loop().call_soon(interrupt.during, lambda: resolve_on_loop([call]))
+        assert sorted(await asyncio.wait_for(asyncio.gather(*readers), PATIENCE_S)) == ["a", "b"]
+        stream.close()
+        fn.shutdown()
+        return interrupt.came
+
+    at = next(at for at in count(1) if not asyncio.run(woken(at)))
+    assert at > 2
 
 
 def read_in_a_thread(fn: Any, seed: int) -> None:

@@ -22,6 +22,13 @@ class Pair(NamedTuple):
     second: Any
 
 
+class Each(list[Any]):
+    """A list of which the attributes are those of its arrays."""
+
+    def __getattr__(self, name: str) -> list[Any]:
+        return [getattr(each, name, None) for each in self]
+
+
 STRUCTURES: dict[str, Callable[[Any], Any]] = {
     "array": lambda x: x * 2,
     "dict": lambda x: {"a": x, "b": x + 1},
@@ -29,6 +36,7 @@ STRUCTURES: dict[str, Callable[[Any], Any]] = {
     "UserDict": lambda x: UserDict(a=x),
     "list of two": lambda x: [x, x + 1],
     "list of one": lambda x: [x],
+    "list with any attribute": lambda x: Each([x, x + 1]),
     "tuple": lambda x: (x, x[:, 0]),
     "namedtuple": lambda x: Pair(x, x + 1),
     "nested": lambda x: {"a": [x, (x + 1, {"b": x[:, :1]})], "c": None, "d": ()},

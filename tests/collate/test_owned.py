@@ -151,6 +151,21 @@ def test_a_container_of_a_class_that_cannot_be_copied_is_a_plain_one(kind: Any) 
     assert row[1] is view
 
 
+class Each(list[Any]):
+    """A list of which the attributes are those of its items."""
+
+    def __getattr__(self, name: str) -> list[Any]:
+        return [getattr(each, name, None) for each in self]
+
+
+def test_a_list_is_not_asked_for_attributes_that_its_class_has_not() -> None:
+    """It may have any: it was taken for a named tuple, and came with its view."""
+    (answer,) = owned([Each([BUFFER[0], 1])])
+    assert type(answer) is Each
+    assert answer[1] == 1
+    assert not np.shares_memory(answer[0], BUFFER)
+
+
 def test_a_structure_of_torch_keeps_its_type() -> None:
     """Such as the values and indices of a maximum."""
     whole = torch.max(torch.ones(4, 3, 2), dim=1)

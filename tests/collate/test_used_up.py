@@ -250,6 +250,7 @@ def test_all_else_lasts(item: Any) -> None:
     assert not is_used_up(item)
 
 
+@pytest.mark.libraries
 @pytest.mark.parametrize("loads", [False, True])
 def test_an_image_keeps_what_it_has_read_of_its_file(loads: bool) -> None:
     """So a batch with one that is broken runs again."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from contextvars import ContextVar
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -84,6 +85,15 @@ def test_one_item_that_waits_alone_runs_in_the_smallest_size(flavour: Flavour) -
     stats = fn.stats
     assert (stats.total_processed, stats.total_copies, stats.copies_percent) == (1, 3, 75.0)
     assert "copies" in str(stats)
+
+
+@pytest.mark.parametrize("rows", [0, np.zeros(2)], ids=str)
+def test_an_item_is_not_asked_for_its_attributes(flavour: Flavour, rows: Any) -> None:
+    """One that says that it has no rows, say: only calls of arrays have rows that could be missing."""
+    gate = Gate(lambda items: [1] * len(items))
+    fn = flavour.decorate(gate, batch_sizes=(2, 4), timeout_ms=0)
+    assert flavour.call(fn, SimpleNamespace(rows=rows)) == 1
+    assert len(gate.batches[0]) == 2
 
 
 def test_an_array_of_batch_sizes_is_taken(flavour: Flavour) -> None:

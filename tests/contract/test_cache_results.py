@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from array import array
 from collections import Counter, OrderedDict, UserDict, UserList, defaultdict, deque
 from collections.abc import Callable, Mapping
@@ -109,6 +110,25 @@ def test_all_that_is_in_a_standard_container_belongs_to_its_caller(flavour: Flav
         for each in (queue[0], queue, users[0], users, numbers):
             each.append(2)
         row["a"] = 9
+
+
+@pytest.mark.parametrize("option", ["cache", "request_cache"])
+@pytest.mark.parametrize("make", [lambda: io.BytesIO(b"png"), lambda: {"text": io.StringIO("text")}])
+def test_each_caller_reads_a_file_in_memory_from_its_start(flavour: Flavour, make: Any, option: str) -> None:
+    """Callers of equal items that are in flight together, and later ones: one would leave it empty."""
+    gate = Gate(lambda items: [make() for _ in items], shut=True)
+    if option == "cache":
+        fn = asked = flavour.decorate(gate, cache={}, timeout_ms=0)
+    else:
+        fn = flavour.decorate(gate, timeout_ms=0)
+        asked = fn.options(request_cache={})
+    futures = [flavour.start(asked, 1) for _ in range(3)]
+    gate.open()
+    answers = [*(future.result(PATIENCE_S) for future in futures), flavour.call(asked, 1)]
+    read = [(answer["text"] if isinstance(answer, dict) else answer).read() for answer in answers]
+    assert set(read) <= {b"png", "text"}
+    assert len(set(read)) == 1
+    assert gate.batches == [[1]]
 
 
 def test_items_and_results_with_arrays_keep_their_class(flavour: Flavour) -> None:

@@ -61,6 +61,14 @@ def test_a_data_frame_is_a_type_error(flavour: Flavour) -> None:
         flavour.call(fn, [1, 2])
 
 
+@pytest.mark.parametrize("kind", [list, tuple])
+def test_a_list_or_tuple_of_a_class_with_columns_is_none(flavour: Flavour, kind: Any) -> None:
+    """It iterates over its rows, whatever attributes it has."""
+    rows = type("Rows", (kind,), {"columns": ["a"]})
+    fn = flavour.decorate(rows, timeout_ms=0)
+    assert flavour.call(fn, [1, 2]) == [1, 2]
+
+
 @pytest.mark.parametrize("results", [0, 1, 3])
 def test_a_wrong_number_of_results_is_a_batch_error(flavour: Flavour, results: int) -> None:
     """It names both numbers, comes to every caller of the batch, and is a ValueError."""

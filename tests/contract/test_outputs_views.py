@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections import OrderedDict, UserDict, UserList, deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, ClassVar, NamedTuple
@@ -14,7 +15,7 @@ import pytest
 from pydantic import BaseModel, ConfigDict
 
 from tests.kit.flavours import Flavour
-from tests.kit.gate import PATIENCE_S, Gate
+from tests.kit.gate import PATIENCE_S, Gate, until
 from tests.kit.optional import HAS_TORCH, needs_torch, torch
 
 LENGTH = 1000
@@ -236,6 +237,45 @@ def test_an_array_of_a_class_that_fails_is_handed_out_as_it_is(
         buffer[:] = 1
 
 
+def change(answer: Any) -> None:
+    """Change what a caller has got: what is in it, or else itself."""
+    inner = next(iter(answer.values() if isinstance(answer, dict) else answer))
+    if isinstance(inner, list):
+        inner.append("mine")
+    else:
+        answer.clear()
+
+
+SHARED: dict[str, Any] = {
+    "dict": lambda: {"tags": []},
+    "list": lambda: [[1]],
+    "ordered dict": lambda: OrderedDict(tags=[]),
+    "deque": lambda: deque([[1]]),
+    "set": lambda: {1},
+    "bytearray": lambda: bytearray(b"a"),
+    "tuple": lambda: ([],),
+}
+
+
+@pytest.mark.parametrize("kind", SHARED)
+@pytest.mark.parametrize("outer", [list, tuple, deque])
+def test_a_container_that_is_the_result_of_two_callers_is_copied_for_one(
+    flavour: Flavour, kind: str, outer: Any
+) -> None:
+    """As of a function that answers from what it has found by key, and is asked for one key twice."""
+    gate = Gate(lambda keys: outer(dict.fromkeys(keys, SHARED[kind]()).get(key) for key in keys), shut=True)
+    fn = flavour.decorate(gate, batch_size=4, timeout_ms=60_000)
+    futures = [flavour.start(fn, *asked) for asked in ((1,), (1,), ([2, 1],))]
+    gate.open()
+    one, two, [_, three] = [future.result(PATIENCE_S) for future in futures]
+    assert one == two == three == SHARED[kind]()
+    assert type(one) is type(two) is type(three) is type(SHARED[kind]())
+    seen = repr(two)
+    for answer in (one, three):
+        change(answer)
+    assert repr(two) == seen
+
+
 @needs_torch
 def test_rows_made_in_inference_mode_are_copied(flavour: Flavour) -> None:
     """As `encode(convert_to_numpy=False)` returns them; they stay what the function made."""
@@ -444,6 +484,48 @@ def test_pieces_of_a_stream_are_copied(streaming: Flavour) -> None:
 
     fn = streaming.decorate(steps, timeout_ms=0)
     assert [piece.tolist() for piece in streaming.stream(fn, 0)] == [[1, 1], [2, 2]]
+
+
+GROWING: dict[str, tuple[Callable[[], Any], Callable[[Any, int], object]]] = {
+    "list": (list, list.append),
+    "lists": (lambda: {"tokens": []}, lambda state, step: state["tokens"].append(step)),
+    "dict": (dict, lambda state, step: state.update({step: step})),
+    "array": (lambda: np.zeros(2), lambda state, step: state.__iadd__(step)),
+    "array in a tuple": (lambda: ("a", np.zeros(2)), lambda state, step: state[1].__iadd__(step)),
+    "bytes": (bytearray, bytearray.append),
+    "tensor": (lambda: torch.zeros(2), lambda state, step: state.add_(step)),
+}
+
+
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=needs_torch if kind == "tensor" else []) for kind in GROWING]
+)
+@pytest.mark.parametrize("columns", [False, True])
+def test_pieces_do_not_change_as_their_generator_goes_on(
+    streaming: Flavour, kind: str, columns: bool
+) -> None:
+    """As of one that adds to what it has yielded, and yields it again: callers read their pieces later."""
+    make, add = GROWING[kind]
+
+    def steps(xs: list[int]) -> Any:
+        states = [make() for _ in xs]
+        for step in range(1, 4):
+            for state in states:
+                add(state, step)
+            yield states
+
+    def steps_of_two(xs: list[int], ys: list[int]) -> Any:
+        yield from steps(xs)
+
+    fn = streaming.decorate(steps_of_two if columns else steps, batch_size=2, timeout_ms=60_000)
+    expected, state = [], make()
+    for step in range(1, 4):
+        add(state, step)
+        expected.append(repr(state))
+    asked = [(1, 2), (3, 4)] if columns else [(1,), (2,)]
+    streams = [streaming.stream(fn, *each) for each in asked]
+    until(lambda: fn.stats.total_processed == 2)
+    assert [[repr(piece) for piece in stream] for stream in streams] == [expected, expected]
 
 
 def test_outputs_of_arrays_are_copied(flavour: Flavour) -> None:

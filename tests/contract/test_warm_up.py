@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import threading
 import weakref
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from batched import ClosedError
 from tests.kit.culprits import Bad
 from tests.kit.flavours import STREAMING, Flavour
 from tests.kit.gate import PATIENCE_S, Gate, until
+from tests.kit.kept import driver_of
 
 
 def warm(flavour: Flavour, fn: Any, *example: Any, **named: Any) -> None:
@@ -267,6 +269,25 @@ def test_each_worker_runs_each_size_once() -> None:
     embed("b")
     assert {ident for ident, _ in seen} == workers
     embed.shutdown()
+
+
+@pytest.mark.parametrize("pool", [False, True])
+def test_a_shutdown_that_cancels_runs_no_batch_of_it_that_waits(pool: bool) -> None:
+    gate = Gate(shut=True)
+    options: dict[str, Any] = {"workers": batched.Workers(1)} if pool else {}
+    fn = batched.dynamically(gate, batch_sizes=(1, 2, 4), timeout_ms=0, **options)
+    call = fn.submit("a")
+    gate.wait_for_batch()
+    with ThreadPoolExecutor(1) as callers:
+        warms = callers.submit(fn.warm_up, "b")
+        until(lambda: driver_of(fn).dispatcher.batcher.has_asides)
+        fn.shutdown(wait=False, cancel_futures=True)
+        with pytest.raises(CancelledError):
+            warms.result(PATIENCE_S)
+        gate.open()
+        assert call.result(PATIENCE_S) == "a"
+    fn.shutdown()
+    assert gate.batches == [["a"]]
 
 
 def test_a_task_that_is_cancelled_leaves_it() -> None:

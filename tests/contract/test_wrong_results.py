@@ -107,17 +107,29 @@ def test_columns_are_not_believed_in_the_first_batch(flavour: Flavour, function:
     filled = flavour.decorate(function, batch_sizes=(2,), timeout_ms=0)
     with pytest.raises(BatchError, match="so they are taken for columns"):
         flavour.call(filled, 1)
-    for isolates in (True, False):
-        gate = Gate(function)
-        fn = flavour.decorate(gate, batch_size=2, timeout_ms=60_000, isolate_errors=isolates)
-        futures = [flavour.start(fn, item) for item in range(2)]
-        for future in futures:
-            error = future.exception(PATIENCE_S)
-            assert type(error) is BatchError
-            assert "returned 2 results for its first batch of 2 items, and each of them has 2" in str(error)
-        assert gate.batches == [[0, 1]]
-        with pytest.raises(BatchError):
-            flavour.call(fn, [1, 2])
+    gate = Gate(function)
+    fn = flavour.decorate(gate, batch_size=2, timeout_ms=60_000, isolate_errors=False)
+    futures = [flavour.start(fn, item) for item in range(2)]
+    for future in futures:
+        error = future.exception(PATIENCE_S)
+        assert type(error) is BatchError
+        assert "returned 2 results for its first batch of 2 items, and each of them has 2" in str(error)
+    assert gate.batches == [[0, 1]]
+    with pytest.raises(BatchError):
+        flavour.call(fn, [1, 2])
+
+
+@pytest.mark.parametrize("function", [twice_and_thrice, lambda rows: (rows[:], [str(row) for row in rows])])
+def test_a_first_batch_of_as_many_columns_runs_again_in_parts(
+    flavour: Flavour, function: Callable[..., Any]
+) -> None:
+    """Which have another number of items, but as many columns."""
+    gate = Gate(function)
+    fn = flavour.decorate(gate, batch_size=2, timeout_ms=60_000)
+    futures = [flavour.start(fn, item) for item in range(2)]
+    for future in futures:
+        assert "returned 2 results for a batch of 1 item" in str(future.exception(PATIENCE_S))
+    assert gate.batches == [[0, 1], [0], [1]]
 
 
 @pytest.mark.parametrize(
@@ -143,10 +155,28 @@ def test_results_as_long_as_they_are_many_are_believed(
     assert gate.batches == [[0, 1]]
 
 
-def test_results_taken_for_columns_fail_one_batch_at_most(flavour: Flavour) -> None:
+@pytest.mark.parametrize("size", [2, 3, 4])
+def test_results_that_look_like_columns_are_right_in_parts(flavour: Flavour, size: int) -> None:
+    """And believed from then on."""
+    gate = Gate(lambda rows: tuple(np.full(size, row) for row in rows))
+    fn = flavour.decorate(gate, batch_size=size, timeout_ms=60_000)
+    for _ in range(3):
+        found = flavour.call(fn, [*range(size)])
+        assert [row.tolist() for row in found] == [[at] * size for at in range(size)]
+    everything = [*range(size)]
+    assert gate.batches == [
+        everything,
+        everything[: size // 2],
+        everything[size // 2 :],
+        everything,
+        everything,
+    ]
+
+
+def test_results_taken_for_columns_fail_one_batch_at_most_where_nothing_runs_again(flavour: Flavour) -> None:
     """The next one shows that they are none."""
     gate = Gate(lambda rows: tuple(np.full(2, row) for row in rows))
-    fn = flavour.decorate(gate, batch_size=2, timeout_ms=60_000)
+    fn = flavour.decorate(gate, batch_size=2, timeout_ms=60_000, isolate_errors=False)
     with pytest.raises(BatchError, match="a list of arrays of one shape"):
         flavour.call(fn, [1, 2])
     for _ in range(3):

@@ -393,7 +393,7 @@ def with_tenants(**items: int) -> tuple[Alone, Tenants, dict[str, Call]]:
     alone = Alone(tenants=tenants)
     calls = {tenant: of_tenant(tenant, size) for tenant, size in items.items()}
     for call in calls.values():
-        tenants.came(call)
+        tenants.came([call])
         alone.queued += call.size
     return alone, tenants, calls
 

@@ -81,7 +81,8 @@ class ServerRules(RuleBasedStateMachine):
         """A caller comes: there is room, or it waits, or it is refused; no call overtakes one that waits."""
         deadline = None if allowed_s is None else self.now + allowed_s
         items = [((len(self.calls), index), key) for index, key in enumerate(keys)]
-        call = Call().begin(echo, items[:], len(items), True, self.now, deadline, bulk, keep_errors)
+        call = Call().begin(echo, items[:], len(items), True, self.now, deadline, bulk)
+        call.keep_errors = keep_errors
         if self.grouped:
             call = self.grouping.applied(call, keys)
         self.heed()

@@ -11,7 +11,8 @@ from tests.kit.batcher_rules import echo
 def test_inputs_are_kept_while_a_part_runs_though_the_caller_has_taken_its_error() -> None:
     """A call that keeps errors was answered by the failure of its first part, and forgets what it got."""
     driver = ManualDriver(Options(batch_size=1, timeout_ms=0))
-    call = Call().begin(echo, "three rows", 3, False, 0.0, keep_errors=True)
+    call = Call().begin(echo, "three rows", 3, False, 0.0)
+    call.keep_errors = True
     driver.push(call)
     batches = []
     for _ in range(3):

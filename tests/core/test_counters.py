@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
+
 from batched._core.batch import Batch
 from batched._core.call import Call
 from batched._core.counters import Counters
 from batched._core.stats import Stats
+from tests.kit.calls import listed
 from tests.kit.keyed_calls import call_of, driver_of
 
 
@@ -117,3 +122,17 @@ def test_a_batch_that_passes_stages_while_options_change_is_left_out_though_its_
     counters.passed((0.5, 0.5, 0.5), 1.0, 2.0)
     counters.ran(older, 2.0, 3.5)
     assert counted(counters).total_batches == 0
+
+
+@pytest.mark.parametrize(
+    ("left", "counted"),
+    [(None, (2, 0, 0)), ("cancelled", (2, 0, 0)), ("expired", (0, 2, 0)), ("rejected", (2, 0, 2))],
+)
+def test_items_that_do_not_run_count_by_what_their_call_has_ended_with(
+    left: Any, counted: tuple[int, int, int]
+) -> None:
+    """One that was refused had been accepted: it counts as cancelled too, as totals never go down."""
+    counters, call = Counters(), listed(4)
+    call.left = left
+    counters.dropped(call, 2)
+    assert (counters.cancelled, counters.expired, counters.rejected) == counted

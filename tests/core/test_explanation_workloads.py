@@ -9,10 +9,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from batched._core.keyed_queues import KeyedQueues
 from tests.kit.effort import few
 from tests.kit.truth import Truth, check
-from tests.kit.workload import Workload, by_length
+from tests.kit.workload import Workload, by_length, by_length_and_key
 
 AT = (0, 1, 2, 3, 5, 8, 12, 13, 16, 20, 26, 33, 45, 64, 90, 130, 200, 400)
 """After so many batches all is checked."""
@@ -200,6 +199,27 @@ def failing_items() -> Known:
 
 
 @known
+def function_that_takes_no_batch() -> Known:
+    """Each item works alone, and no two together."""
+    workload = Workload(
+        line(10, 1), by_length(), fault=lambda items: ValueError("unlike") if len(items) > 1 else None
+    )
+    loop(workload, 8)
+    return Known(workload, Truth(10, 1))
+
+
+@known
+def an_item_in_each_batch_fails() -> Known:
+    """So no batch works as a whole, only parts."""
+    workload = Workload(
+        line(10, 1), by_length(), fault=lambda items: ValueError("bad") if "bad" in items else None
+    )
+    loop(workload, 7)
+    loop(workload, 1, items="bad")
+    return Known(workload, Truth(10, 1))
+
+
+@known
 def outage() -> Known:
     """All batches fail."""
     workload = Workload(line(10, 1), by_length(), fault=lambda _: ConnectionError("down"))
@@ -274,7 +294,7 @@ def callers_that_leave() -> Known:
 @known
 def keys() -> Known:
     """Four keys keep batches small."""
-    workload = Workload(line(10, 0.1), KeyedQueues, group_by=len)
+    workload = Workload(line(10, 0.1), by_length_and_key(), group_by=len)
     random = Random(8)
     for number in range(24):
         workload.call("a", lambda: random.uniform(0, 1e-3), key=number % 4)
@@ -284,7 +304,7 @@ def keys() -> Known:
 @known
 def one_key() -> Known:
     """Keys that do not differ keep nothing apart."""
-    workload = Workload(line(10, 0.1), KeyedQueues, group_by=len)
+    workload = Workload(line(10, 0.1), by_length_and_key(), group_by=len)
     loop(workload, 24, key=0)
     return Known(workload, Truth(10, 0.1))
 

@@ -172,3 +172,12 @@ def test_asides_are_told_from_parts_which_alone_have_items_that_wait() -> None:
     first = first_of(parts[0], *asides, parts[1])
     assert (first.parts, first.asides, first.items) == (parts, asides, 4)
     assert (First().parts, First().asides, First().items) == ([], [], 0)
+
+
+def test_a_batch_that_was_taken_runs_as_the_first_of_its_parts_and_the_others_come_next() -> None:
+    batch, waiting = Batch([(listed(8), 0, 8)], 8), part_of(1)
+    first = first_of(waiting)
+    one, *others = [part for half in halves_of(batch, None, None) for part in halves_of(half, None, None)]
+    first.divide(batch, [one, *others])
+    assert (batch.slices, batch.size) == (one.slices, 2)
+    assert [*first] == [*others, waiting]

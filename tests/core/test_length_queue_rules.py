@@ -70,7 +70,8 @@ class LengthRules(BatcherRules):
         """A caller comes, with items in order of length or not."""
         deadline = None if allowed_s is None else self.now + allowed_s
         items = [(len(self.calls), index) for index in range(len(lengths))]
-        call = Call().begin(echo, items[:], len(items), True, self.now, deadline, bulk, keep_errors)
+        call = Call().begin(echo, items[:], len(items), True, self.now, deadline, bulk)
+        call.keep_errors = keep_errors
         call.key = key % self.keys
         call.lengths = sorted(lengths, reverse=True) if self.is_sorted else [*lengths]
         self.calls.append(call)

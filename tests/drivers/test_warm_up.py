@@ -62,7 +62,10 @@ def test_where_no_worker_can_run_it_its_call_has_the_error() -> None:
     driver.batcher.close(error)
     assert driver.take_answered() == [call]
     assert call.error is error
+    assert call.inputs is None
     assert driver.stats(0.0).total_cancelled == 0
+    assert driver.delay(0.0) is None
+    assert not driver.batcher.has_calls
 
 
 def in_a_thread(work: Any) -> Any:

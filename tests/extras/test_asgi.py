@@ -191,15 +191,24 @@ def test_the_answer_of_an_application_inside_is_replaced_too(
 
 
 @pytest.mark.libraries
-@pytest.mark.parametrize("place", ["in it", "around it", "in one that it is mounted in"])
+@pytest.mark.parametrize(
+    "place", ["in it", "around it", "in one that it is mounted in", "mounted, behind another"]
+)
 @pytest.mark.parametrize("debug", [False, True])
 def test_starlette_answers_such_an_error_wherever_the_middleware_is(place: str, debug: bool) -> None:
     """Though an application answers what leaves its own middleware, before any other sees it."""
     from starlette.applications import Starlette
+    from starlette.middleware.base import BaseHTTPMiddleware
+    from starlette.responses import PlainTextResponse
     from starlette.routing import Mount, Route
 
-    async def handler(request: Any) -> None:
+    async def handler(request: Any) -> Any:
+        if request.path_params["kind"] == "wished":
+            return PlainTextResponse('"wished"', 500)
         raise {"late": TimeoutError, "other": KeyError}[request.path_params["kind"]]
+
+    async def passes(request: Any, call_next: Any) -> Any:
+        return await call_next(request)
 
     app: Any = Starlette(routes=[Route("/{kind}", handler)], debug=debug)
     if place == "in it":
@@ -208,6 +217,8 @@ def test_starlette_answers_such_an_error_wherever_the_middleware_is(place: str, 
         app = Batching(app)
     else:
         app = Starlette(routes=[Mount("/there", app)])
+        if "behind" in place:
+            app.add_middleware(BaseHTTPMiddleware, dispatch=passes)
         app.add_middleware(Batching)
 
     def client(kind: str) -> Client:
@@ -217,8 +228,9 @@ def test_starlette_answers_such_an_error_wherever_the_middleware_is(place: str, 
         found.scope |= {"root_path": "", "scheme": "http", "http_version": "1.1", "server": ("localhost", 80)}
         return found
 
-    late, other = client("late"), client("other")
+    late, other, wished = client("late"), client("other"), client("wished")
     assert ask(app, late).status == late.body["status"] == 504
+    assert (ask(app, wished).status, wished.body) == (500, "wished")
     with pytest.raises(KeyError):
         ask(app, other)
     assert other.status == 500
@@ -280,6 +292,19 @@ def test_what_is_no_application_is_refused_when_the_middleware_is_made() -> None
     wrong: Any = "service:app"
     with pytest.raises(TypeError, match=r"as in Batching\(app\), not 'service:app'"):
         Batching(wrong)
+
+
+def test_a_service_may_take_no_deadlines_from_headers() -> None:
+    """An empty name is none; what is no name is refused when the middleware is made."""
+    fn = batched.dynamically(list, timeout_ms=0)
+    asks = answering(lambda: fn.acall("a"))
+    for name, expected in (("x-deadline-ms", {503, 504}), ("", {200})):
+        client = ask(Batching(asks, deadline_header=name), Client({"x-deadline-ms": "0.000001"}))
+        assert client.status in expected
+    fn.shutdown()
+    wrong: Any = None
+    with pytest.raises(TypeError, match=r'name of a header, or "" for none, got None'):
+        Batching(asks, deadline_header=wrong)
 
 
 def test_a_path_with_a_line_of_its_own_is_one_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
@@ -458,6 +483,44 @@ def test_a_call_of_a_thread_that_has_begun_is_answered() -> None:
     asyncio.run(main())
     fn.shutdown()
     assert answers == ["begun", "later"]
+
+
+def test_a_stream_of_a_thread_ends_when_its_client_has_left() -> None:
+    """Such as that of a plain generator, which Starlette runs in threads, and leaves to the collector."""
+    first_is_taken, goes_on, ended = (threading.Event() for _ in range(3))
+    errors: list[BaseException] = []
+
+    @batched.dynamically(max_pieces=1_000_000)
+    def endless(items: list[str]) -> Iterator[list[str]]:
+        try:
+            yield items
+            while goes_on.wait(PATIENCE_S):
+                yield items
+        finally:
+            ended.set()
+
+    def handle() -> None:
+        stream = endless.stream("a")
+        assert next(stream) == "a"
+        first_is_taken.set()
+        with pytest.raises(CancelledError, match=r"the client that \S+ was called for has left") as raised:
+            next(stream)
+        errors.append(raised.value)
+
+    async def main() -> None:
+        client = Client()
+        app = Batching(answering(lambda: asyncio.to_thread(handle)))
+        asked = asyncio.ensure_future(app(client.scope, client.receive, client.send))
+        assert await asyncio.to_thread(first_is_taken.wait, PATIENCE_S)
+        client.leave()
+        async with asyncio.timeout(PATIENCE_S):
+            await asked
+        await asyncio.to_thread(until, lambda: errors)
+
+    asyncio.run(main())
+    goes_on.set()
+    assert ended.wait(PATIENCE_S)
+    endless.shutdown()
 
 
 def test_a_thread_of_a_mounted_application_and_of_another_process_is_told_too() -> None:

@@ -611,3 +611,28 @@ def test_callers_without_a_span_have_no_link_and_instrumenting_may_end() -> None
     (span,) = found.spans("batch fn")
     assert not span.links
     assert instrumentor.instrumentation_dependencies() == ()
+
+
+@pytest.mark.parametrize("kind", ["plain", "async", "stages"])
+def test_the_span_of_a_batch_that_runs_as_instrumenting_ends_has_its_end(kind: str) -> None:
+    """By the time that its caller has its answer, as ever: not when the worker forgets the batch."""
+    found, gate = Traces(), Gate(shut=True)
+
+    async def on_loop(items: list[int]) -> list[int]:
+        held: list[int] = gate(items)
+        return held
+
+    instrument(tracer_provider=found.provider, meter_provider=found.meters)
+    options: dict[str, Any] = {"finish": list} if kind == "stages" else {}
+    fn: Any = batched.dynamically(on_loop if kind == "async" else gate, name="fn", **options)
+    try:
+        future = fn.submit(1)
+        gate.wait_for_batch()
+        uninstrument()
+        gate.open()
+        assert future.result(PATIENCE_S) == 1
+        assert len(found.spans("batch fn")) == 1
+    finally:
+        gate.open()
+        fn.shutdown()
+        uninstrument()

@@ -5,12 +5,16 @@ from __future__ import annotations
 from math import inf
 from random import Random
 from statistics import fmean
+from typing import Any
 
+import numpy as np
 import pytest
 
+import batched
 from batched._core.options import Options
 from batched._drivers.manual_clock import ManualDriver
 from batched._features.backlog import Backlog
+from batched.testing import manual_clock
 from tests.kit.calls import listed
 from tests.kit.known_service import FULL, cost
 from tests.kit.simulated_callers import Callers
@@ -189,3 +193,32 @@ def test_a_lone_caller_is_told_the_mean_though_its_usual_batches_teach_less(
         if number > 500:
             told.append(backlog.wait_s(size, now) or 0.0)
     assert fmean(told) == pytest.approx(fmean(took), rel=0.15)
+
+
+SHORT = 6
+"""Items of a batch that `max_batch_length` fills."""
+
+
+@pytest.mark.parametrize("kind", ["lists", "arrays"])
+def test_batches_that_lengths_fill_are_known_to_be_small(kind: str) -> None:
+    """The wait was that of batches of `batch_size` items, so calls were let in that had to be late."""
+
+    def answer(items: Any) -> Any:
+        return items["ids"] if kind == "arrays" else items
+
+    if kind == "arrays":
+        fn = batched.inference.dynamically(max_batch_length=5 * SHORT, timeout_ms=0)(answer)
+    else:
+        fn = batched.dynamically(length=lambda item: 5, max_batch_length=5 * SHORT, timeout_ms=0)(answer)
+    item = {"ids": np.ones((1, 5))} if kind == "arrays" else 1
+    clock = manual_clock(fn, takes_ms=lambda size: 20.0 + size)
+    for _ in range(20):
+        for _ in range(5 * SHORT):
+            clock.call_with({"deadline_ms": 2000}, item)
+        clock.turn(1000)
+    for _ in range(10 * SHORT):  # ten batches of 26 ms
+        clock.call_with({"deadline_ms": 2000}, item)
+    clock.turn(1)
+    assert not clock.call_with({"deadline_ms": 350}, item).done()
+    with pytest.raises(batched.OverloadError):
+        clock.call_with({"deadline_ms": 200}, item).result()

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from batched._core.halves import Half
 from batched._core.hooks import Run
 from batched._core.options import Options
 from batched._features.overlap import Overlap
@@ -95,7 +96,18 @@ def test_calls_wait_for_the_callers_that_run_where_one_batch_of_all_would_be_fas
 def test_parts_of_a_batch_that_failed_run_at_once() -> None:
     alone = Alone(SHARED, batches=0)
     alone.run(10)
-    alone.river.first.append(batch_of(5))
+    alone.river.first.append(Half(batch_of(5).slices, 5, None, None))
+    assert alone.feature.look_at(7.0) == 7.0
+
+
+def test_a_part_that_waits_for_the_end_of_a_batch_is_no_reason_to_look_before() -> None:
+    alone = Alone(SHARED)
+    running = alone.run(10)
+    part = Half(batch_of(5).slices, 5, None, None)
+    part.behind = running
+    alone.river.first.append(part)
+    assert alone.feature.look_at(7.0) is None
+    alone.river.running.clear()
     assert alone.feature.look_at(7.0) == 7.0
 
 

@@ -88,9 +88,9 @@ class BatcherRules(RuleBasedStateMachine):
     ) -> Call:
         """Return a call whose items know whose they are; one of no size is of a single item, not a list."""
         items = [(len(self.calls), index) for index in range(size or 1)]
-        call = Call().begin(
-            echo, items[:] if size else items[0], size or 1, size > 0, self.now, deadline, bulk, keep_errors
-        )
+        inputs = items[:] if size else items[0]
+        call = Call().begin(echo, inputs, size or 1, size > 0, self.now, deadline, bulk)
+        call.keep_errors = keep_errors
         call.key = key % self.keys
         self.calls.append(call)
         return call

@@ -89,7 +89,8 @@ class _Checks:
                 self.median_s() < 200e-6
             ),
             r"Not all items have a length that can be seen\. .+": lambda: (
-                self.looked()[0] == 0 and self.median_s() > 180e-6
+                self.median_s() > 180e-6
+                and any(type(item) is not str for run in self.all_runs for item in run.items)
             ),
             r"Lengths were measured in (\S+) batch(?:es)? of several items, too few to tell .+\.": (
                 lambda count: number(count) == self.looked()[0] < 24
@@ -145,6 +146,12 @@ class _Checks:
                 lambda ms: 0 < number(ms) <= 1000 * max(run.held_s for run in self.all_runs[-60:])
             ),
             r"Items have waited (\S+) ms on average, and 1% of them (\S+) ms or longer\.": self.waits,
+            r"Some batches failed although each of their items succeeded when retried, .+": lambda: (
+                self.alone_only()
+            ),
+            r"Make the function accept any items together, .+ or set batch_size=1\.": lambda: (
+                self.alone_only()
+            ),
             r"(\S+) batch(?:es)? failed and (?:was|were) retried in halves .+\.": lambda count: (
                 number(count) == self.stats.total_divided
             ),
@@ -223,6 +230,12 @@ class _Checks:
 
     def share_of_length(self, percent: str) -> bool:
         return self.truth.length is not None and number(percent) > 5
+
+    def alone_only(self) -> bool:
+        """Whether batches failed, and none of their items alone."""
+        return any(run.failed for run in self.all_runs) and not any(
+            run.failed for run in self.all_runs if run.size == 1
+        )
 
     def looked(self) -> tuple[int, float]:
         """Return how many batches of several items were looked at, and their padding in percent."""

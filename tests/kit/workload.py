@@ -12,6 +12,7 @@ from batched._collate.item_length import length_in_list
 from batched._core.batch import Batch
 from batched._core.call import Call
 from batched._core.explanation import explain
+from batched._core.keyed_queues import KeyedQueues
 from batched._core.length_queue import LengthQueue
 from batched._core.options import Options
 from batched._core.queue import Queue
@@ -221,3 +222,8 @@ class Workload:
 def by_length() -> Any:
     """Return the queue of `length="auto"`."""
     return partial(LengthQueue, lengths=AutoLengths(length_in_list))
+
+
+def by_length_and_key() -> Any:
+    """Return the queues of `length="auto"` and a `group_by`."""
+    return partial(KeyedQueues, lengths=AutoLengths(length_in_list), kind=LengthQueue)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from http import HTTPStatus
+from queue import Empty
 from types import SimpleNamespace
 from typing import Any
 
@@ -137,6 +138,7 @@ def left_group() -> BaseException:
         *(
             (named(name), True)
             for name in (
+                "BadStatusLine",  # of `http.client`, and of what stands between: half an answer
                 "TooSlowError",
                 "TIMEOUT",
                 "ConnectionFailedError",
@@ -164,6 +166,9 @@ def left_group() -> BaseException:
         ),
         (named("InterfaceError", 0, ""), True),
         (named("OperationalError", "database or disk is full"), False),
+        (named("InvalidMessage", base=type("InvalidHandshake", (Exception,), {})), True),  # of websockets
+        (named("Empty", "no text"), False),
+        (Empty(), True),  # a time is over: of a queue of another process, which may be gone
         (ExceptionGroup("", [ConnectionError(), TimeoutError()]), True),
         (ExceptionGroup("", [ExceptionGroup("", [named("ReadTimeout")]), TimeoutError()]), True),
         (ExceptionGroup("", [raised_during(ConnectionError(), RuntimeError())] * 2), True),

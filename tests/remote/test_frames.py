@@ -12,11 +12,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from batched._remote.frames import MOST_BUFFERS, Frame, FrameError, FrameReader, frame, joined, size_of
+from batched._remote.frames import (
+    MOST_BUFFERS,
+    Frame,
+    FrameError,
+    FrameReader,
+    frame,
+    frame_of_rows,
+    joined,
+    size_of,
+)
 from batched._remote.greeting import ClientGreeting, Described, ServerGreeting
 
 sizes = st.one_of(
-    st.integers(0, 300), st.sampled_from([16_000, 16_384, 65_515, 65_516, 65_517, 70_000, 200_000])
+    st.integers(0, 300),
+    st.sampled_from([16_000, 16_384, 65_515, 65_516, 65_517, 70_000, 200_000, 262_125, 262_126, 262_127]),
 )
 frames = st.tuples(
     st.integers(0, 255), st.integers(0, 255), st.integers(0, 2**64 - 1), sizes, st.lists(sizes, max_size=4)
@@ -58,7 +68,7 @@ def read(reader: FrameReader, data: bytes, steps: list[int]) -> list[tuple[Any, 
     return found
 
 
-@given(st.lists(frames, max_size=8), st.lists(st.integers(1, 100_000), min_size=1, max_size=5))
+@given(st.lists(frames, max_size=8), st.lists(st.integers(1, 300_000), min_size=1, max_size=5))
 def test_what_is_written_is_read_however_it_comes(drawn: list[Any], steps: list[int]) -> None:
     """In pieces of any size, with payloads and buffers of any size."""
     data, expected = written(drawn)
@@ -96,6 +106,25 @@ def test_a_frame_longer_than_the_limit_is_refused(payload: int, buffers: list[in
     with pytest.raises(FrameError, match="limit"):
         read(FrameReader(max_bytes=payload + sum(buffers) - 1), data, [1 << 20])
     assert len(read(FrameReader(max_bytes=payload + sum(buffers)), data, [1 << 20])) == 1
+
+
+def test_a_reader_that_is_filled_takes_more_at_once() -> None:
+    """As much as a socket holds; one on which little comes keeps its memory small, as there may be many."""
+    reader = FrameReader()
+    small = len(reader.room())
+    part = b"".join(frame(2, 0, 1, 0, bytes(3_000)))
+    assert len(read(reader, part * 10, [1 << 20])) == 10
+    assert len(reader.room()) == small
+    assert len(read(reader, part * 100, [1 << 20])) == 100
+    assert len(reader.room()) > 200_000
+
+
+def test_a_frame_of_rows_is_one_piece() -> None:
+    """And so one write, however long it is."""
+    parts = joined([frame_of_rows(10, 3, [b"ab", b"cd"], bytes(100_000))])
+    assert len(parts) == 1
+    (found,) = read(FrameReader(), bytes(parts[0]), [1 << 20])
+    assert found == (10, 0, 2, 3, b"abcd" + bytes(100_000), [])
 
 
 def test_the_limit_holds_from_the_next_frame_on() -> None:

@@ -840,6 +840,34 @@ def test_the_only_answer_needs_no_turn_of_the_servers_loop(bind: str) -> None:
                 assert client.held(1) == error
 
 
+@pytest.mark.parametrize("item", [1, (1,)], ids=["in one frame", "a frame each"])
+def test_calls_that_come_together_wake_the_servers_loop_once(
+    bind: str, item: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """None of them is taken for one that is alone, which would be told of by itself."""
+    function = batched.dynamically(lambda items: items, batch_size=8, timeout_ms=60_000, adaptive=False)
+    woken: list[object] = []
+
+    async def together_8(client: Any) -> None:
+        for _ in range(3):
+            woken.clear()
+            calls = asyncio.gather(*[client.f.acall(item) for _ in range(8)])
+            assert await asyncio.wait_for(calls, PATIENCE_S) == [item] * 8
+            assert len(woken) == 1
+
+    with serving(bind, functions={"f": function}) as server, batched.connect(bind) as client:
+        loop = server._loop  # noqa: SLF001
+        ask = loop.call_soon_threadsafe
+
+        def counted(callback: Any, *args: Any) -> Any:
+            woken.append(callback)
+            return ask(callback, *args)
+
+        monkeypatch.setattr(loop, "call_soon_threadsafe", counted)
+        asyncio.run(together_8(client))
+        monkeypatch.undo()
+
+
 def test_a_call_that_is_alone_is_kept_by_nothing(bind: str) -> None:
     """Not by a cycle either: what a failed batch held is free at once."""
 

@@ -329,7 +329,7 @@ def one_object(texts: list[str]) -> list[Answer]:
     return [found[len(text) // 2] for text in texts]
 
 
-@pytest.mark.parametrize("function", [equal_items_once, one_header, one_object])
+@pytest.mark.parametrize("function", [one_header, one_object])
 def test_answers_that_share_what_can_be_changed_are_found(function: Callable[..., Any]) -> None:
     """What one caller changes in its answer would change for another, of the same batch only."""
     with pytest.raises(
@@ -345,7 +345,9 @@ def test_answers_may_share_what_all_batches_share() -> None:
     assert_independent(lambda texts: [labels[len(text) > 3] for text in texts], TEXTS)
     assert_independent(lambda texts: [kept.setdefault(text, [len(text)]) for text in texts], TEXTS)
     assert_independent(lambda texts: [("one", frozenset({1}))] * len(texts), TEXTS)
-    assert_independent(lambda texts: [np.ones(2)] * len(texts), TEXTS)  # callers get copies of these
+    # Callers get copies of these:
+    assert_independent(lambda texts: [np.ones(2)] * len(texts), TEXTS)
+    assert_independent(equal_items_once, TEXTS)
 
 
 def test_items_that_the_function_changes_are_found() -> None:
@@ -410,6 +412,23 @@ def test_padding_of_arrays_that_leaks_is_found() -> None:
     with pytest.raises(AssertionError, match="padding without a mask"):
         assert_independent(leaking, items)
     assert_independent(masked, items)
+
+    with pytest.raises(AssertionError, match="which `unpad_outputs` cuts off"):
+        assert_independent(batched.inference.dynamically(lambda features: features["x"] * 2), items)
+    unpadded = batched.inference.dynamically(lambda features: features["x"] * 2, unpad_outputs=True)
+    assert_independent(unpadded, items)
+
+
+@needs_torch
+def test_features_need_not_have_deep_copies() -> None:
+    """As a tensor of a graph has none; the function is given copies in any case."""
+
+    @batched.inference.dynamically
+    def doubled(features: dict[str, Any]) -> Any:
+        return features["x"].mul(2)
+
+    leaf = torch.ones((1, 2), requires_grad=True)
+    assert_independent(doubled, [{"x": leaf * number} for number in range(3)])
 
 
 def test_columns_by_name_only_have_their_values_too() -> None:

@@ -310,6 +310,27 @@ def test_a_loop_may_end_before_a_coroutine_function_has_had_its_turn(decorate: A
     assert [str(each.message) for each in warned] == []
 
 
+@DECORATE
+@pytest.mark.parametrize("streams", [False, True])
+def test_a_call_is_counted_if_its_loop_ends_as_its_batch_begins(decorate: Any, streams: bool) -> None:
+    """The task that would run it is cancelled before it has had a turn."""
+
+    async def same(items: list[int]) -> list[int]:
+        return items
+
+    async def pieces(items: list[int]) -> AsyncIterator[list[int]]:
+        yield items
+
+    fn = decorate(pieces if streams else same)
+    calls: list[asyncio.Future[list[int]]] = []
+
+    async def main() -> None:
+        calls.append(asyncio.ensure_future(fn.acall(1)))
+
+    run(main)
+    assert fn.stats.total_accepted == fn.stats.total_processed == 1
+
+
 VARIABLE: ContextVar[str] = ContextVar("variable", default="unset")
 
 

@@ -46,6 +46,16 @@ def optional_by_name(words: list[str], *, numbers: list[int] | None = None) -> l
     return [len(word) / 2 for word in words]
 
 
+@batched.dynamically
+def two_and_by_name(words: list[str], numbers: list[int], *, marks: list[bytes] | None = None) -> list[float]:
+    return [len(word) / number for word, number in zip(words, numbers, strict=True)]
+
+
+@aio.dynamically
+async def looped_two_and_by_name(words: list[str], numbers: list[int], *, marks: list[bytes]) -> list[float]:
+    return [len(word) / number for word, number in zip(words, numbers, strict=True)]
+
+
 @aio.dynamically
 async def looped_three(words: list[str], numbers: list[int], marks: list[bytes]) -> list[float]:
     return [len(word) / number for word, number in zip(words, numbers, strict=True)]
@@ -131,6 +141,12 @@ async def optional_columns(words: list[str], numbers: list[int], marks: list[byt
     assert_type(by_name.__wrapped__(words, numbers=numbers), list[float])
     assert_type(optional_by_name("a", numbers=1), float)
     assert_type(optional_by_name(words), list[float])
+    assert_type(two_and_by_name("a", 1, marks=b""), float)
+    assert_type(two_and_by_name(words, numbers, marks=marks), list[float])
+    assert_type(two_and_by_name("a", numbers=1, marks=b""), float)
+    assert_type(two_and_by_name.submit("a", 1, marks=b""), Future[float])
+    assert_type(await two_and_by_name.acall(words, numbers), list[float])
+    assert_type(await looped_two_and_by_name("a", 1, marks=b""), float)
     assert_type(await looped_optional("a", 1), float)
     assert_type(await looped_by_name(words, numbers=numbers), list[float])
 

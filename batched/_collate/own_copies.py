@@ -1,0 +1,65 @@
+"""Copies of results that two callers get: of arrays and containers, which are easily changed in place."""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter, OrderedDict, UserDict, UserList, defaultdict, deque
+from collections.abc import Mapping
+from copy import copy
+from io import BytesIO, StringIO
+from operator import is_not
+from typing import Any
+
+from batched._collate.libraries import library_of, type_named
+from batched._collate.nested import with_children
+from batched._policy.out_of_memory import is_out_of_memory
+
+
+def own_copy(result: Any) -> Any:
+    """Return a copy of an array or a container, which are easily changed in place; else `result` itself.
+
+    Also `result` itself if it cannot be copied, as it contains itself, say: no other call is to blame for it.
+    But raises if there is no memory for a copy.
+    """
+    try:
+        return _copy(result)
+    except Exception as error:  # of a library, or a `RecursionError`
+        if is_out_of_memory(error):
+            raise
+        return result
+
+
+def _copy(result: Any) -> Any:  # noqa: PLR0911  one kind after another
+    if type(result) in _FIXED:
+        return result
+    library = library_of(result)
+    if library is not None:
+        return library.copy(result)
+    if type(result) is dict:
+        return {key: _copy(value) for key, value in result.items()}
+    if type(result) in {list, tuple}:
+        return type(result)(row if type(row) in _FIXED else _copy(row) for row in result)
+    if type(result) is deque:
+        return deque(map(_copy, result), result.maxlen)
+    if type(result) is UserList:
+        return UserList(map(_copy, result))
+    if type(result) in _COPIED or is_like_an_array(type(result)):
+        return copy(result)
+    if issubclass(type(result), Mapping | list | tuple):  # such as a named tuple, or a model's outputs
+        children = list(result.values()) if issubclass(type(result), Mapping) else result
+        copied = [*map(_copy, children)]
+        if type(result) in _STANDARD or any(map(is_not, copied, children)):
+            made = with_children(result, result, copied)
+            return made if type(made) is type(result) else result  # the function knows it by its class
+    return result
+
+
+_FIXED = {int, float, str, bool, bytes, type(None)}  # cannot be changed, and most rows are one of these
+_COPIED = {set, bytearray, array, BytesIO, StringIO}
+_STANDARD = {OrderedDict, defaultdict, Counter, UserDict}
+
+
+def is_like_an_array(kind: type) -> bool:
+    """Whether `kind` is one of rows with fields, or of arrays on a GPU, that no library here is of."""
+    others = type_named("numpy", "void"), type_named("cupy", "ndarray")
+    return any(other is not None and issubclass(kind, other) for other in others)

@@ -113,10 +113,17 @@ class Dispatcher(ABC):
         if is_known and not self.lock.is_mine():
             return  # it has come through the end of the step
         self.lock.free()
-        with self as batcher:
-            if not is_known:
-                mend(batcher, error)
-                self._count_anew()
+        try:
+            with self as batcher:
+                if not is_known:
+                    mend(batcher, error)
+                    self._count_anew()
+        except BaseException as another:
+            self.lock.free()
+            if isinstance(another, Exception):
+                raise
+            # A second Ctrl-C while this waited for the lock: what starts programs may pass on the terminal's.
+            self.recover(another)
 
     def fail(self, batch: Batch, error: BaseException, now: float) -> bool:
         """Have `batch` fail by `error`, or by what broke its worker. Needs the lock.

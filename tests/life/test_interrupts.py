@@ -15,10 +15,12 @@ import pytest
 
 import batched
 from batched import aio
+from batched._drivers.dispatcher import Dispatcher
 from tests.kit.effort import is_thorough
 from tests.kit.gate import PATIENCE_S, Gate, until
-from tests.kit.interrupted import OPTIONS, STEPS
+from tests.kit.interrupted import OPTIONS, STEPS, free_again
 from tests.kit.interrupts import Interrupt
+from tests.kit.kept import driver_of
 from tests.kit.script import ROOT
 
 pytestmark = [
@@ -70,6 +72,32 @@ def test_callers_in_other_threads_go_on_after_an_interrupt() -> None:
         assert answers == [1]
         fn.shutdown()
         until(lambda thread=thread: not thread.is_alive())
+
+
+def test_a_second_interrupt_while_the_first_is_mended_leaves_the_lock_free(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As where what has started the program passes on the signal that the terminal sends to both."""
+    fn = batched.dynamically(Gate(), timeout_ms=0)
+    dispatcher = driver_of(fn).dispatcher
+    take_lock = Dispatcher.__enter__
+    entered = count()
+
+    def interrupted_once(self: Dispatcher) -> Any:
+        batcher = take_lock(self)
+        if self is dispatcher and not next(entered):
+            raise KeyboardInterrupt
+        return batcher
+
+    monkeypatch.setattr(Dispatcher, "__enter__", interrupted_once)
+    with contextlib.suppress(KeyboardInterrupt):
+        dispatcher.recover(KeyboardInterrupt())
+    was_free = free_again(fn)
+    monkeypatch.undo()
+    assert was_free
+    assert next(entered) > 1  # the first was mended all the same
+    assert fn.submit(1).result(PATIENCE_S) == 1
+    fn.shutdown()
 
 
 def test_an_interrupt_of_the_task_that_reads_for_an_amap_ends_the_map() -> None:

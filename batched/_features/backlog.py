@@ -156,7 +156,8 @@ class Backlog(Feature):
     def _note_full(self, batch: Batch) -> None:
         """Note how many items a batch has that was full, and left others in the queue."""
         queue = self.river.queue
-        if queue.large_limit is None or queue.small_items:  # else it has left room for small calls
+        # Else it has left room for small calls, or is a part, as in an outage, where one item runs ahead.
+        if batch.search is None and (queue.large_limit is None or queue.small_items):
             before = min(self._filled, queue.batch_size)
             self._filled = before + _OF_FILLED * (batch.size - before)
             self._full = max(round(self._filled), 1)

@@ -222,3 +222,32 @@ def test_batches_that_lengths_fill_are_known_to_be_small(kind: str) -> None:
     assert not clock.call_with({"deadline_ms": 350}, item).done()
     with pytest.raises(batched.OverloadError):
         clock.call_with({"deadline_ms": 200}, item).result()
+
+
+def test_what_runs_ahead_in_an_outage_is_no_full_batch() -> None:
+    """Of a full batch, one item runs ahead then: the wait was told as that of batches so small."""
+    is_down = False
+
+    @batched.dynamically(batch_size=16, timeout_ms=0)
+    def fetch(items: list[int]) -> list[int]:
+        if is_down:
+            raise OSError
+        return items
+
+    clock = manual_clock(fetch, takes_ms=lambda size: 100.0 + size)
+    backlog = clock._driver.batcher.feature(Backlog)  # noqa: SLF001
+
+    def run(items: int) -> None:
+        for _ in range(items):
+            clock.call_with({"deadline_ms": 100_000}, 1)
+        clock.step()
+
+    for items in [1] * 20 + [17] * 20:
+        run(items)
+    is_down = True
+    told = []
+    for _ in range(60):
+        run(max(64 - clock.stats.queue_size, 0))
+        told.append(backlog.wait_s(1, clock.now_ms / 1000) or inf)
+    assert any(ran.size == 1 and ran.reason == "full" for ran in clock.ran)
+    assert max(told[20:]) < 7 * 0.116  # of four batches at most, and a search takes longer

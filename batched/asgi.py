@@ -167,8 +167,8 @@ _LEFT = Problem(b"", 499, {})
 _FAILED = 500
 
 _HELD_TURNS = 50
-"""How many turns of the loop an answer is held for an error: through one `BaseHTTPMiddleware` it takes 9 to be
-raised, and 4 more through each further one."""
+"""How many turns of the loop an answer is held for an error: through one `BaseHTTPMiddleware` it takes 9,
+and 4 more through each further one."""
 
 _GRACE_S = 1.0
 """What an application has to end by itself if it waits for the message that its client has left. Quart and

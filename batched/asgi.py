@@ -114,9 +114,12 @@ class Batching:
                 await answer.problem(found)
                 answer.replaced = found, error
             elif answer.replaced is None or answer.replaced[1] is not error:  # Starlette raises it once more
-                await answer.send_held()
+                await answer.end()
                 raise
-        await answer.send_held()
+        except BaseException:
+            answer.drop_held()
+            raise
+        await answer.end()
         if answer.replaced is not None:
             _log(scope, *answer.replaced)
 
@@ -163,6 +166,10 @@ _WATCHES = "batched.asgi.watches"
 _LEFT = Problem(b"", 499, {})
 _FAILED = 500
 
+_HELD_TURNS = 50
+"""How many turns of the loop an answer is held for an error: through one `BaseHTTPMiddleware` it takes 9,
+and 4 more through each further one."""
+
 _GRACE_S = 1.0
 """What an application has to end by itself if it waits for the message that its client has left. Quart and
 Django do, to cancel a task of theirs: they would lose that task if they were cancelled meanwhile."""
@@ -185,12 +192,13 @@ class _Answer:
         self.block: Block | None = None
         self.has_begun = False
         self.has_ended = False
-        self._held: list[Message] = []
+        self._held: list[Message] | None = None
+        self._waiting: asyncio.Task[None] | None = None
 
     @property
     def can_be_another(self) -> bool:
         """Whether nothing of the answer has been sent."""
-        return self.replaced is None and (bool(self._held) or not self.has_begun)
+        return self.replaced is None and (self._held is not None or not self.has_begun)
 
     async def send(self, message: Message) -> None:
         """Send a part of the answer of the application."""
@@ -199,7 +207,8 @@ class _Answer:
             if message["status"] == _FAILED and self._is_by_itself():
                 error = sys.exception()
                 if error is None and "litestar_app" not in self._scope:
-                    self._held.append(message)
+                    self._held = [message]
+                    self._waiting = asyncio.ensure_future(self._wait_for_error())
                     return
                 if error is not None and (found := problem(error)) is not None:
                     self.replaced = found, error
@@ -209,21 +218,42 @@ class _Answer:
             self.has_ended = True
             if self.block is not None:
                 self.block.lift()  # the background tasks of a request have none
-        if self._held:
+        if self._held is not None:
             self._held.append(message)
         elif self.replaced is None:
+            if self._waiting is not None and not self._waiting.done():
+                await asyncio.wait([self._waiting])  # what was held goes first
             await self._send(message)
 
-    async def send_held(self) -> None:
-        """Send an answer that was held, as the application has ended.
+    async def _wait_for_error(self) -> None:
+        """Send what is held if no error comes soon: the application may go on long, in the background too.
 
         Through a `BaseHTTPMiddleware`, an application inside of that of Starlette answers an error that it
         raises only when its answer has been taken.
         """
-        held, self._held = self._held, []
-        if self.replaced is None:
-            for message in held:
-                await self._send(message)
+        for _ in range(_HELD_TURNS):
+            await asyncio.sleep(0)
+        await self._send_held()
+
+    async def _send_held(self) -> None:
+        held, self._held = self._held or [], None
+        for message in held:
+            await self._send(message)
+
+    async def end(self) -> None:
+        """Send what is still held, as the application has ended."""
+        waiting = self._waiting
+        if waiting is not None and self._held is None:
+            await waiting
+        elif waiting is not None:
+            waiting.cancel()
+            await self._send_held()
+
+    def drop_held(self) -> None:
+        """Forget the answer that is held, if one is."""
+        if self._waiting is not None:
+            self._waiting.cancel()
+        self._held = self._waiting = None
 
     def _is_by_itself(self) -> bool:
         """Whether the application makes answers of errors: Litestar, or one inside of that of Starlette."""
@@ -231,6 +261,7 @@ class _Answer:
 
     async def problem(self, found: Problem) -> None:
         """Answer with a problem."""
+        self.drop_held()
         headers = [(name.encode(), value.encode()) for name, value in found.headers.items()]
         headers.append((b"content-length", str(len(found.body)).encode()))
         await self._send({"type": "http.response.start", "status": found.status, "headers": headers})

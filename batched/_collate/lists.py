@@ -115,6 +115,8 @@ class ListCollator:
             if not self._follows:
                 self._believe(rows, batch, in_tuple=isinstance(outputs, tuple))
             rows = owned([*map(own_copy, rows)] if self._streams else rows)
+        elif self._streams:
+            self._follows = True  # no later step runs again in parts
         if not batch.has_lists:
             return rows
         slices = batch.slices

@@ -329,3 +329,15 @@ def test_streams_are_no_different(streaming: Flavour) -> None:
             with pytest.raises(BatchError, match="returned 2 results"):
                 next(stream)
     assert steps == [4, 1, 1]
+
+
+def test_pieces_that_look_like_columns_are_believed_after_plain_ones(streaming: Flavour) -> None:
+    """What has been handed out cannot run again in parts, so the first pieces say what they are."""
+
+    def pieces(rows: list[Any]) -> Iterator[Any]:
+        yield tuple("begins" for _ in rows)
+        yield tuple([row] * 2 for row in rows)
+
+    fn = streaming.decorate(pieces, batch_size=2, timeout_ms=60_000)
+    streams = [streaming.stream(fn, at) for at in range(2)]
+    assert [[*stream] for stream in streams] == [["begins", [0, 0]], ["begins", [1, 1]]]

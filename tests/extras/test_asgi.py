@@ -10,6 +10,7 @@ import logging
 import socket
 import threading
 import weakref
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from typing import Any
@@ -292,6 +293,37 @@ def test_what_is_no_application_is_refused_when_the_middleware_is_made() -> None
     wrong: Any = "service:app"
     with pytest.raises(TypeError, match=r"as in Batching\(app\), not 'service:app'"):
         Batching(wrong)
+
+
+def test_an_answer_of_500_does_not_wait_for_the_end_of_the_application() -> None:
+    """Which may have work to do in the background, or send the answer piece by piece."""
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        scope["app"] = app  # as Starlette does, around which the middleware is
+        await send({"type": "http.response.start", "status": 500, "headers": []})
+        for part in (b"1", b"2"):
+            await send({"type": "http.response.body", "body": part, "more_body": True})
+            await until_sent(part)
+        await send({"type": "http.response.body", "body": b"3"})
+        await until_sent(b"3")
+
+    async def until_sent(part: bytes) -> None:
+        async with asyncio.timeout(PATIENCE_S):
+            await is_sent[part].wait()
+
+    async def send(message: Any) -> None:
+        await asyncio.sleep(0)
+        sent.append(message.get("body"))
+        is_sent[sent[-1]].set()
+
+    async def main() -> None:
+        client = Client()
+        await Batching(app)(client.scope, client.receive, send)
+
+    sent: list[Any] = []
+    is_sent: dict[Any, asyncio.Event] = defaultdict(asyncio.Event)
+    asyncio.run(main())
+    assert sent == [None, b"1", b"2", b"3"]
 
 
 def test_a_service_may_take_no_deadlines_from_headers() -> None:

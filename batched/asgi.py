@@ -110,16 +110,11 @@ class Batching:
                 with block_of(allowed_ms, Block) as answer.block:
                     await self._app(scope, receive, answer.send)
         except Exception as error:
-            if answer.can_be_another and (found := problem(error)) is not None:
+            if answer.replaced is None and not answer.has_begun and (found := problem(error)) is not None:
                 await answer.problem(found)
                 answer.replaced = found, error
             elif answer.replaced is None or answer.replaced[1] is not error:  # Starlette raises it once more
-                await answer.end()
                 raise
-        except BaseException:
-            answer.drop_held()
-            raise
-        await answer.end()
         if answer.replaced is not None:
             _log(scope, *answer.replaced)
 
@@ -166,10 +161,6 @@ _WATCHES = "batched.asgi.watches"
 _LEFT = Problem(b"", 499, {})
 _FAILED = 500
 
-_HELD_TURNS = 50
-"""How many turns of the loop an answer is held for an error: through one `BaseHTTPMiddleware` it takes 9,
-and 4 more through each further one."""
-
 _GRACE_S = 1.0
 """What an application has to end by itself if it waits for the message that its client has left. Quart and
 Django do, to cancel a task of theirs: they would lose that task if they were cancelled meanwhile."""
@@ -192,68 +183,22 @@ class _Answer:
         self.block: Block | None = None
         self.has_begun = False
         self.has_ended = False
-        self._held: list[Message] | None = None
-        self._waiting: asyncio.Task[None] | None = None
-
-    @property
-    def can_be_another(self) -> bool:
-        """Whether nothing of the answer has been sent."""
-        return self.replaced is None and (self._held is not None or not self.has_begun)
 
     async def send(self, message: Message) -> None:
         """Send a part of the answer of the application."""
         if message["type"] == "http.response.start":
             self.has_begun = True
-            if message["status"] == _FAILED and self._is_by_itself():
-                error = sys.exception()
-                if error is None and "litestar_app" not in self._scope:
-                    self._held = [message]
-                    self._waiting = asyncio.ensure_future(self._wait_for_error())
-                    return
-                if error is not None and (found := problem(error)) is not None:
-                    self.replaced = found, error
-                    await self.problem(found)
+            error = sys.exception() if message["status"] == _FAILED and self._is_by_itself() else None
+            if error is not None and (found := problem(error)) is not None:
+                self.replaced = found, error
+                await self.problem(found)
         is_body = message["type"] in {"http.response.body", "http.response.zerocopysend"}
         if message["type"] == "http.response.pathsend" or (is_body and not message.get("more_body", False)):
             self.has_ended = True
             if self.block is not None:
                 self.block.lift()  # the background tasks of a request have none
-        if self._held is not None:
-            self._held.append(message)
-        elif self.replaced is None:
-            if self._waiting is not None and not self._waiting.done():
-                await asyncio.wait([self._waiting])  # what was held goes first
+        if self.replaced is None:
             await self._send(message)
-
-    async def _wait_for_error(self) -> None:
-        """Send what is held if no error comes soon: the application may go on long, in the background too.
-
-        Through a `BaseHTTPMiddleware`, an application inside of that of Starlette answers an error that it
-        raises only when its answer has been taken.
-        """
-        for _ in range(_HELD_TURNS):
-            await asyncio.sleep(0)
-        await self._send_held()
-
-    async def _send_held(self) -> None:
-        held, self._held = self._held or [], None
-        for message in held:
-            await self._send(message)
-
-    async def end(self) -> None:
-        """Send what is still held, as the application has ended."""
-        waiting = self._waiting
-        if waiting is not None and self._held is None:
-            await waiting
-        elif waiting is not None:
-            waiting.cancel()
-            await self._send_held()
-
-    def drop_held(self) -> None:
-        """Forget the answer that is held, if one is."""
-        if self._waiting is not None:
-            self._waiting.cancel()
-        self._held = self._waiting = None
 
     def _is_by_itself(self) -> bool:
         """Whether the application makes answers of errors: Litestar, or one inside of that of Starlette."""
@@ -261,7 +206,6 @@ class _Answer:
 
     async def problem(self, found: Problem) -> None:
         """Answer with a problem."""
-        self.drop_held()
         headers = [(name.encode(), value.encode()) for name, value in found.headers.items()]
         headers.append((b"content-length", str(len(found.body)).encode()))
         await self._send({"type": "http.response.start", "status": found.status, "headers": headers})

@@ -91,22 +91,20 @@ def test_it_is_not_believed_where_it_is_right_by_chance(
     flavour.close(fn)
 
 
-@pytest.mark.parametrize(
-    "function",
-    [
-        twice_and_thrice,
-        lambda rows: (rows[:], [str(row) for row in rows]),
-        lambda rows: (np.ones((len(rows), 8)), rows[:]),
-        lambda rows: [np.ones((len(rows), 4, 8)), np.ones((len(rows), 8))],  # as ONNX Runtime has outputs
-        lambda rows: [np.ones(len(rows)), np.arange(len(rows))],
-    ],
-    ids=["arrays", "lists", "an array and a list", "a list of shapes", "a list of dtypes"],
-)
+COLUMNS = [
+    pytest.param(twice_and_thrice, id="arrays"),
+    pytest.param(lambda rows: (rows[:], [str(row) for row in rows]), id="lists"),
+    pytest.param(lambda rows: (np.ones((len(rows), 8)), rows[:]), id="an array and a list"),
+    pytest.param(  # as ONNX Runtime has outputs
+        lambda rows: [np.ones((len(rows), 4, 8)), np.ones((len(rows), 8))], id="a list of shapes"
+    ),
+    pytest.param(lambda rows: [np.ones(len(rows)), np.arange(len(rows))], id="a list of dtypes"),
+]
+
+
+@pytest.mark.parametrize("function", COLUMNS)
 def test_columns_are_not_believed_in_the_first_batch(flavour: Flavour, function: Callable[..., Any]) -> None:
-    """Which has as many items as there are columns: in single calls, in lists, and filled up with copies."""
-    filled = flavour.decorate(function, batch_sizes=(2,), timeout_ms=0)
-    with pytest.raises(BatchError, match="so they are taken for columns"):
-        flavour.call(filled, 1)
+    """Which has as many items as there are columns: in single calls, and in lists."""
     gate = Gate(function)
     fn = flavour.decorate(gate, batch_size=2, timeout_ms=60_000, isolate_errors=False)
     futures = [flavour.start(fn, item) for item in range(2)]
@@ -117,6 +115,16 @@ def test_columns_are_not_believed_in_the_first_batch(flavour: Flavour, function:
     assert gate.batches == [[0, 1]]
     with pytest.raises(BatchError):
         flavour.call(fn, [1, 2])
+
+
+@pytest.mark.parametrize("function", COLUMNS)
+def test_columns_of_a_batch_that_is_filled_up_are_not_believed(
+    flavour: Flavour, function: Callable[..., Any]
+) -> None:
+    """With copies, to as many items as there are columns."""
+    fn = flavour.decorate(function, batch_sizes=(2,), timeout_ms=0)
+    with pytest.raises(BatchError, match="so they are taken for columns"):
+        flavour.call(fn, 1)
 
 
 @pytest.mark.parametrize("function", [twice_and_thrice, lambda rows: (rows[:], [str(row) for row in rows])])

@@ -163,7 +163,11 @@ ASKS_FOR: dict[str, tuple[str, ...]] = {
     ),
     "EvenBatches": (),
     "LearnedLengths": ("test_stats_say_what_was_padded_and_how_batches_were_chosen",),
-    "FixedSizes": ("test_batch_sizes.py", "test_it_shares_no_batch_with_calls"),
+    "FixedSizes": (
+        "test_batch_sizes.py",
+        "test_columns_of_a_batch_that_is_filled_up_are_not_believed",
+        "test_it_shares_no_batch_with_calls",
+    ),
     "WithDeadlines": ("test_a_deadline_shorter_than_the_window_is_met",),
     "BestSizes": (),
     "Backlog": (

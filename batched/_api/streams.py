@@ -94,11 +94,15 @@ class Stream(_Consumer[T]):
 
     def __next__(self) -> T:
         call = self._call
-        while (piece := self._take(StopIteration)) is _TO_COME:
-            self._driver.warn_on_loop("fn.stream(x)", "async for piece in fn.astream(x)")
-            call.waiter.acquire(timeout=seconds_left(call))  # it may end early
-        if call.results:  # of two pieces that came at once, only one has woken a thread
+        try:
+            while (piece := self._take(StopIteration)) is _TO_COME:
+                self._driver.warn_on_loop("fn.stream(x)", "async for piece in fn.astream(x)")
+                call.waiter.acquire(timeout=seconds_left(call))  # it may end early
+            if call.results:  # of two pieces that came at once, only one has woken a thread
+                self._wake()
+        except BaseException:  # Ctrl-C: what it has been woken for, another thread may take
             self._wake()
+            raise
         found: T = piece
         return found
 

@@ -147,7 +147,8 @@ class Dispatcher(ABC):
                 change = cast("StreamBatcher", batcher).step(batch, split, monotonic(), lets_join=lets_join)
         except BaseException as error:
             self.recover(error, may_refuse=False)
-            self._wake_callers([call for call in calls if not call.missing])  # perhaps gone from the batch
+            if done := [call for call in calls if not call.missing]:  # perhaps gone from the batch
+                self._wake_callers(done)
             raise
         return change
 

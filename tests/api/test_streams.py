@@ -15,6 +15,7 @@ import pytest
 import batched
 import batched.inference
 from batched import DONE, AsyncStream, SlowConsumerError, Stream, aio
+from batched._core.call import Call
 from batched._drivers.wakeups import resolve_on_loop
 from tests.kit.gate import PATIENCE_S, turns_until, until
 from tests.kit.interrupts import Interrupt
@@ -304,6 +305,50 @@ def test_a_ctrl_c_as_consumers_are_woken_keeps_none_waiting(inside: str) -> None
     # Twice: from Python 3.14 on, a function may have no bytecodes for a tracer when it is first traced.
     at = next(at for at in count(1) if not (asyncio.run(woken(at)) or asyncio.run(woken(at))))
     assert at > 2
+
+
+class Arriving:
+    """What a thread waits for, in the place of a lock: two pieces of its call have come as its wait ends."""
+
+    def __init__(self, call: Call) -> None:
+        self._call = call
+        self._is_free = False
+
+    def acquire(self, timeout: float) -> bool:
+        self._is_free = False
+        self._call.results.extend("ab")
+        return True
+
+    def locked(self) -> bool:
+        return not self._is_free
+
+    def release(self) -> None:
+        self._is_free = True
+
+
+@pytest.mark.thread_unsafe(reason="it traces its thread")
+@pytest.mark.usefixtures("untraced")
+def test_a_ctrl_c_in_one_consumer_leaves_no_other_asleep() -> None:
+    """At each bytecode: a piece that it has not taken wakes another thread that reads the stream."""
+
+    def is_told(at: int) -> bool:
+        stream = fn.stream(1)
+        call = stream._call  # noqa: SLF001
+        worker, call.waiter = call.waiter, Arriving(call)
+        interrupt = Interrupt(at, "Stream.__next__")
+        interrupt.during(lambda: next(stream))
+        if call.results and call.waiter.locked():
+            untold.append(interrupt.place)
+        call.waiter = worker
+        stream.close()
+        return interrupt.came
+
+    fn = batched.dynamically(Steps(endless, shut=True), timeout_ms=60_000, adaptive=False)
+    untold: list[str] = []
+    at = next(at for at in count(1) if not is_told(at))
+    fn.shutdown()
+    assert at > 2
+    assert untold == []
 
 
 def read_in_a_thread(fn: Any, seed: int) -> None:

@@ -12,6 +12,7 @@ import pytest
 import batched
 from batched._core.call import Call
 from batched._core.queue import Queue
+from batched._core.stream_batcher import StreamBatcher
 from batched._drivers import telling
 from batched._drivers.step_lock import new_step_lock
 from tests.kit.failing_log import log_fails
@@ -188,3 +189,25 @@ def test_on_batch_is_slow_and_the_log_fails(monkeypatch: pytest.MonkeyPatch) -> 
     fn = batched.dynamically(lambda items: items, batch_size=1, timeout_ms=0, on_batch=print)
     assert fn.submit([0, 1, 2]).result(PATIENCE_S) == [0, 1, 2]
     fn.shutdown()
+
+
+def test_a_step_of_a_stream_that_runs_out_of_memory_logs_nothing_else(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As no consumer was to be woken for it, there was an `IndexError` in the log."""
+
+    @batched.dynamically(timeout_ms=0)
+    def repeat(items: list[int]) -> Iterator[list[int]]:
+        for _ in range(3):
+            yield items
+
+    def fails(*_: object) -> None:
+        monkeypatch.undo()
+        raise MemoryError
+
+    monkeypatch.setattr(StreamBatcher, "_hand_out", fails)
+    with pytest.raises(MemoryError):
+        list(repeat.stream(1))
+    assert list(repeat.stream(1)) == [1, 1, 1]
+    repeat.shutdown()
+    assert not [record for record in caplog.records if record.exc_info]

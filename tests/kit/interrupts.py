@@ -36,6 +36,8 @@ class Interrupt:
     def during(self, work: Callable[[], Any]) -> Any:
         """Return what `work` returns; None if it was interrupted."""
         before = sys.gettrace()
+        # Of any frame, but first: 3.12 looks for it as a trace begins, and would tell of no bytecode.
+        sys._getframe().f_trace_opcodes = True  # noqa: SLF001
         sys.settrace(self._tracer)
         try:
             return next(_apart(work))

@@ -41,6 +41,12 @@ class Named:
     file: Any
 
 
+def mapped(shape: tuple[int, ...]) -> Any:
+    """Return an array in the memory of a file."""
+    with tempfile.TemporaryFile() as file:
+        return np.memmap(file, dtype="u1", shape=shape, mode="w+")
+
+
 class Plain:
     """An object of the user's."""
 
@@ -224,7 +230,7 @@ LASTING = [
     MagicMock(),
     {"image": Mock()},
     Mock(spec=Plain),
-    np.memmap(tempfile.NamedTemporaryFile(), dtype="u1", shape=(4, 2), mode="w+")[1],  # noqa: SIM115
+    mapped((4, 2))[1],
     Plain("a").method,
     len,
     [[[[[[FILE]]]]]],  # it does not look so deep

@@ -39,6 +39,8 @@ ASKS_FOR: dict[str, tuple[str, ...]] = {
         "test_keys_that_change.py",
         # A client refuses `request_cache`.
         "test_request_cache.py",
+        "test_each_caller_reads_a_file_in_memory_from_its_start",
+        "test_where_memory_is_short_no_two_callers_have_the_same_array",
         "test_a_result_that_cannot_be_copied_is_an_answer_like_others",
         "test_nothing_is_said_behind_a_cache_either",
         "test_an_item_that_cannot_be_a_key_of_the_cache_is_named_too",

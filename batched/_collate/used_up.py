@@ -65,6 +65,8 @@ def _is_of(kind: type, named: tuple[str, str]) -> bool:
 
 
 def _is_consumed(part: Any) -> bool:
+    if type(part) in _METHODS:
+        part = part.__self__  # itself only: a callback may belong to a service, which has all kinds of things
     if _is_plain(part):
         return False
     try:
@@ -94,8 +96,6 @@ def _elements(item: Any) -> Iterable[Any]:
         return chain(item, item.values())
     if isinstance(item, partial):
         return chain((item.func,), item.args, item.keywords.values())
-    if isinstance(item, _METHODS):
-        return (item.__self__,)
     return item.flat if getattr(item, "dtype", None) == "object" else ()  # of an array
 
 

@@ -192,7 +192,6 @@ USED_UP = [
     FILE.read,
     iter([1]).__next__,
     partial(FILE.read, 10),
-    Plain(FILE).method,
     Receiver(),
 ]
 LASTING = [
@@ -232,6 +231,7 @@ LASTING = [
     Mock(spec=Plain),
     mapped((4, 2))[1],
     Plain("a").method,
+    {"done": Plain(FILE).method},
     len,
     [[[[[[FILE]]]]]],  # it does not look so deep
 ]

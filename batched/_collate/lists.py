@@ -27,7 +27,7 @@ class ListCollator:
     def __init__(self, name: str, *, streams: bool = False) -> None:
         self._name = name
         self._streams = streams  # then the function goes on with what it has yielded
-        self._follows = False  # whether the number of results is that of items by more than chance
+        self._follows = False  # whether results of which the number is right have been looked at
 
     def read(self, function: Wrapper, args: tuple[Any, ...], named: dict[str, Any], now: float) -> Call:
         """Return the call for one item or a list of items; the list is copied."""
@@ -147,15 +147,15 @@ class ListCollator:
         return self.split(rows[: batch.size], batch)
 
     def _believe(self, rows: list[Any], batch: Batch, *, in_tuple: bool) -> None:
-        """Take it that the number of results follows that of items, or raise a `BatchError`.
+        """Take it that the number of results follows that of items, or raise a `BatchError`, once.
 
-        Two arrays are returned for any batch, and each of them is as long as that. Once results were no such
-        columns, these are only what they seem to be.
+        Two arrays are returned for any batch, and each of them is as long as that. The parts of this batch, or
+        of the next one, show whether they were results all the same. Where sizes are fixed, there may be none.
         """
+        self._follows = True
         if are_columns(rows, in_tuple=in_tuple):
             batch.returned = len(rows)
             raise BatchError(self._columns(len(rows)))
-        self._follows = True
 
     def elements(self, piece: Slice) -> int:  # noqa: ARG002  for the protocol
         """Return 0: elements of lists are not counted."""

@@ -127,6 +127,14 @@ def test_columns_of_a_batch_that_is_filled_up_are_not_believed(
         flavour.call(fn, 1)
 
 
+def test_results_of_a_batch_that_is_filled_up_are_believed_after_the_first(flavour: Flavour) -> None:
+    """Though they look like columns: no batch of another size could show that they are none."""
+    fn = flavour.decorate(lambda rows: tuple([row, row] for row in rows), batch_sizes=(2,), timeout_ms=0)
+    with pytest.raises(BatchError, match="so they are taken for columns"):
+        flavour.call(fn, 1)
+    assert [flavour.call(fn, item) for item in range(3)] == [[0, 0], [1, 1], [2, 2]]
+
+
 @pytest.mark.parametrize("function", [twice_and_thrice, lambda rows: (rows[:], [str(row) for row in rows])])
 def test_a_first_batch_of_as_many_columns_runs_again_in_parts(
     flavour: Flavour, function: Callable[..., Any]

@@ -169,6 +169,7 @@ ASKS_FOR: dict[str, tuple[str, ...]] = {
         "test_batch_sizes.py",
         "test_columns_of_a_batch_that_is_filled_up_are_not_believed",
         "test_it_shares_no_batch_with_calls",
+        "test_results_of_a_batch_that_is_filled_up_are_believed_after_the_first",
     ),
     "WithDeadlines": ("test_a_deadline_shorter_than_the_window_is_met",),
     "BestSizes": (),

@@ -149,8 +149,8 @@ class ListCollator:
     def _believe(self, rows: list[Any], batch: Batch, *, in_tuple: bool) -> None:
         """Take it that the number of results follows that of items, or raise a `BatchError`, once.
 
-        Two arrays are returned for any batch, and each of them is as long as that. The parts of this batch, or
-        of the next one, show whether they were results all the same. Where sizes are fixed, there may be none.
+        Two arrays are returned for any batch, and each of them is as long as that. The parts of this batch,
+        or of the next one, show whether they were results after all, if sizes are not fixed.
         """
         self._follows = True
         if are_columns(rows, in_tuple=in_tuple):

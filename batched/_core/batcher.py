@@ -676,7 +676,7 @@ class Batcher(Inbox):
     def run_again(self, batch: Batch, parts: list[Half]) -> None:
         """Have `parts` of `batch`, which has failed, run before what waits; but behind its other half."""
         del self.running[batch]
-        # Without parts, all callers have left. The parts of one that was misanswered show whether it was right.
+        # Without parts, all callers have left. Those of one that was misanswered show if it was right.
         if parts and not batch.is_misanswered:
             self.counters.divided += len(parts) > 1 or not hasattr(batch, "blames_worker")  # it was to blame
         self.first.put_again(batch, parts)

@@ -145,7 +145,13 @@ def _answer(dispatcher: _Inline, call: Call, *, of_map: bool, is_awaited: bool) 
         going_on = dispatcher.go_on(work, awaited)
         task = asyncio.get_running_loop().create_task(going_on, context=Context())
         _tasks.add(task)
-        task.add_done_callback(_tasks.discard)
+        task.add_done_callback(partial(_ended, work))
+
+
+def _ended(work: Work, task: asyncio.Task[None]) -> None:
+    """Forget a `task`, and end its `work`: it was cancelled before its first turn, if that has not ended."""
+    _tasks.discard(task)
+    work.close()
 
 
 def _drop(driver: ThreadDriver, call: Call) -> None:

@@ -69,7 +69,7 @@ class Counters:
         self.batch_error: str | None = None
         self.told: set[str] = set()
         """The types of errors of which the log has a line, as no item was to blame."""
-        self.rejected = 0
+        self.rejected: int = 0
         self.refused = 0
         self.cached: int = 0
         self.cancelled: int = 0

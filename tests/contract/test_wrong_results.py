@@ -245,10 +245,9 @@ def test_a_wrong_number_fails_all_of_the_batch_at_once(flavour: Flavour) -> None
         object(),
         Scored([1, 2, 3, 4], [5, 6, 7, 8]),
         namedtuple("Four", "a b c d")(1, 2, 3, 4),  # noqa: PYI024
-        np.linalg.slogdet(np.ones((4, 2, 2))),
         pytest.param(HAS_TORCH and best_of([1, 2, 3, 4]), marks=needs_torch),
     ],
-    ids=["None", "dict", "str", "object", "named", "as many names", "numpy's", "torch's"],
+    ids=["None", "dict", "str", "object", "named", "as many names", "torch's"],
 )
 def test_what_is_no_list_of_results_fails_all_of_the_batch_at_once(flavour: Flavour, outputs: Any) -> None:
     """It is the function's fault whatever the items are."""

@@ -67,6 +67,17 @@ SERVERS = {
         apart("ours-3", "this service, 3 web processes + the model's", "fastapi", "uvicorn", 3),
         apart("granian-2", "this service, 2 of granian + the model's", "fastapi", "granian", 2),
         service("asgi", "bare ASGI app", "bare"),
+        Kind(
+            "asgi-granian",
+            "bare ASGI app, granian",
+            "fastapi",
+            (
+                *("python", "-m", "granian", "--factory", "benchmarks.http.with_fastapi:asgi"),
+                *("--port", "{port}", "--interface", "asginl", "--loop", "uvloop", "--no-ws"),
+                *("--log-level", "critical", "--no-access-log"),
+            ),
+            role="bare",
+        ),
         apart("asgi-2", "bare ASGI app, 2 web processes + the model's", "asgi", "uvicorn", 2),
         apart("asgi-granian-2", "bare ASGI app, 2 of granian + the model's", "asgi", "granian", 2),
         service("plain", "without batching", "plain"),

@@ -48,7 +48,7 @@ _SHORT = {
     _REAL: ("ours", "plain", "pieces", "mosec", "litserve", "bentoml", "ray"),
 }
 _SHORT_ALONE = ("ours", "plain")  # with the real model at one connection
-_SLEEPING = ("ours", "ours-2", "ours-3", "granian-2", "asgi", "asgi-2", "asgi-granian-2")
+_SLEEPING = ("ours", "ours-2", "ours-3", "granian-2", "asgi", "asgi-granian", "asgi-2", "asgi-granian-2")
 _PEERS = ("mosec", "litserve", "bentoml")
 _IN_PROCESSES = {
     "4ms": (*_SLEEPING, *_PEERS),

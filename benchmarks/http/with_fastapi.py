@@ -67,10 +67,15 @@ WHICH: dict[str, Callable[[], Any]] = {
 }
 
 
+def asgi() -> BareApp:
+    """Return the application without a framework, for a web server that makes it itself."""
+    return BareApp(_ours().acall)
+
+
 def main() -> None:
     """Serve."""
     which, port = sys.argv[1:]
-    app: FastAPI | BareApp = BareApp(_ours().acall) if which == "asgi" else create_app(WHICH[which]())
+    app: FastAPI | BareApp = asgi() if which == "asgi" else create_app(WHICH[which]())
     lifespan = "off" if which == "asgi" else "auto"
     uvicorn.run(app, port=int(port), log_level="critical", access_log=False, lifespan=lifespan)
 

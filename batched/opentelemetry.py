@@ -22,6 +22,7 @@ from batched._core.batch_record import BatchRecord
 from batched._core.call import Call
 from batched._core.change import Change
 from batched._drivers.listeners import ignore, listen
+from batched._logs import log_error
 from batched._metrics import (
     COUNTERS,
     GAUGES,
@@ -42,7 +43,7 @@ try:
     from opentelemetry import metrics, trace
     from opentelemetry.context import Context
     from opentelemetry.metrics import CallbackOptions, Histogram, Meter, MeterProvider, Observation
-    from opentelemetry.trace import Link, Span, StatusCode, Tracer, TracerProvider
+    from opentelemetry.trace import Link, Span, SpanContext, StatusCode, Tracer, TracerProvider
 except ModuleNotFoundError as _missing:
     raise ImportError(
         f"batched.opentelemetry needs {_missing.name}: pip install opentelemetry-api", name=_missing.name
@@ -53,6 +54,7 @@ __all__ = ["BatchedInstrumentor", "instrument", "uninstrument"]
 _lock = threading.Lock()
 _own: list[tuple[Callable[..., Any], Callable[..., Any]]] = []  # `run` and `split` of batches
 _told: list[Callable[[BatchRecord], object]] = []
+_failed: list[None] = []  # one if tracing has failed
 
 
 def instrument(
@@ -73,6 +75,7 @@ def instrument(
     with _lock:
         if _own:
             return
+        _failed.clear()
         tracer = trace.get_tracer("batched", tracer_provider=tracer_provider)
         _own.append((Batch.run, Batch.split))
         Batch.run = _traced(Batch.run, tracer)  # type: ignore[method-assign, assignment]
@@ -116,10 +119,11 @@ def _traced(run: Callable[..., Any], tracer: Tracer) -> Callable[[Batch, Any], A
         """Run a batch inside of a span."""
         callers = _callers(batch.calls)
         name = _name_of(batch.slices[0][0].function)
-        span = tracer.start_span(
+        span = _started(
+            tracer,
             f"batch {name}",
             context=Context(),
-            links=[Link(each.get_span_context()) for each in callers],
+            links=[Link(context) for _, context in callers],
             attributes={
                 "batched.function": name,
                 "batched.batch.reason": str(batch.reason),
@@ -135,6 +139,25 @@ def _traced(run: Callable[..., Any], tracer: Tracer) -> Callable[[Batch, Any], A
     return traced
 
 
+def _quietly(work: Callable[..., Any], *args: Any, **named: Any) -> Any:
+    """Return what a part of tracing does; None if it fails, as a batch and its callers are not to fail too.
+
+    Processors, samplers and the spans of callers are not ours, and an error may not even have a text.
+    """
+    try:
+        return work(*args, **named)
+    except Exception:  # noqa: BLE001  logged
+        if not _failed:
+            _failed.append(None)
+            log_error("a batch could not be traced; further failures are not logged")
+        return None
+
+
+def _started(tracer: Tracer, name: str, **options: Any) -> Span:
+    span: Span | None = _quietly(tracer.start_span, name, **options)
+    return trace.INVALID_SPAN if span is None else span
+
+
 class _Open:
     """A span that is open until its batch has been split, if it `ends` then, or else is gone."""
 
@@ -148,7 +171,7 @@ class _Open:
         """End the span."""
         if self.ends:
             self.ends = False
-            self.span.end()
+            _quietly(self.span.end)
 
     __del__ = end
 
@@ -186,51 +209,58 @@ def _name_of(function: Any) -> str:
     return function._name  # noqa: SLF001
 
 
-def _callers(calls: list[Call]) -> list[Span]:
+def _callers(calls: list[Call]) -> list[tuple[Span, SpanContext]]:
     """Return the spans in which the callers of `calls` have called."""
-    found: dict[int, Span] = {}
+    found: dict[int, tuple[Span, SpanContext]] = {}
     for call in calls:
         variables: Variables = call.caller_context()
         span = variables.run(trace.get_current_span)
-        if span.get_span_context().is_valid:
-            found[span.get_span_context().span_id] = span
+        context: SpanContext | None = _quietly(span.get_span_context)
+        if context is not None and context.is_valid:
+            found[context.span_id] = span, context
     return [*found.values()]
 
 
-def _link_back(span: Span, callers: list[Span]) -> None:
-    for each in callers:
-        if each.is_recording():
-            each.add_link(span.get_span_context())
+def _link_back(span: Span, callers: list[tuple[Span, SpanContext]]) -> None:
+    context = span.get_span_context()
+    if context.is_valid:
+        for each, _ in callers:
+            _quietly(_link, each, context)
+
+
+def _link(span: Span, context: SpanContext) -> None:
+    if span.is_recording():
+        span.add_link(context)
 
 
 def _link_joined(span: Span, batch: Batch, change: Change[Any] | None) -> None:
     """Link the span of a batch that is refilled with those of the callers of what has joined."""
     if change:
         callers = _callers(batch.calls[-len(change.joined) :] if change.joined else [])
-        for each in callers:
-            span.add_link(each.get_span_context())
+        for _, context in callers:
+            span.add_link(context)
         _link_back(span, callers)
 
 
 @contextmanager
 def _current(span: Span, *, ends: bool) -> Iterator[None]:
     """Do what is inside in a span, which notes an error."""
-    with trace.use_span(span, end_on_exit=ends):
-        try:
+    try:
+        with trace.use_span(span, record_exception=False, set_status_on_exception=False):
             yield
-        except Exception as error:
-            _note_type(span, error)
-            raise
-        except (GeneratorExit, CancelledError):  # all callers have left, or the loop ends
-            raise
-        except BaseException as error:  # which `use_span` does not note
-            _note_error(span, error)
-            raise
+    except (GeneratorExit, CancelledError):  # all callers have left, or the loop ends
+        raise
+    except BaseException as error:
+        _quietly(_note_error, span, error)
+        raise
+    finally:
+        if ends:
+            _quietly(span.end)
 
 
 def _note_error(span: Span, error: BaseException) -> None:
-    span.record_exception(error)
     _note_type(span, error)
+    span.record_exception(error)
     span.set_status(StatusCode.ERROR, f"{type(error).__name__}: {error}")
 
 
@@ -244,7 +274,7 @@ def _run_in(span: Span, work: Callable[[], Any]) -> Any:
         with _current(span, ends=False):
             return work()
     except BaseException:
-        span.end()
+        _quietly(span.end)
         raise
 
 
@@ -258,7 +288,7 @@ def _until_done(span: Span, outputs: Any, batch: Batch) -> Any:
         return _awaited(_Open(span, ends=True), outputs, batch)
     _note_errors(span, outputs)
     if hasattr(type(outputs), "__next__"):  # a stream that is no generator
-        span.end()
+        _quietly(span.end)
     else:
         _wait_for_split(batch, _Open(span, ends=True))
     return outputs
@@ -296,7 +326,7 @@ class _TracedSteps(Steps):
 
     def _traced(self, stage: str, work: Callable[[], Any], *, is_last: bool = False) -> Any:
         inside = trace.set_span_in_context(self._open.span, Context())
-        span = self._tracer.start_span(f"{stage} {self._name}", context=inside)
+        span = _started(self._tracer, f"{stage} {self._name}", context=inside)
         try:
             outputs = _run_in(span, work)
         except BaseException as error:
@@ -304,7 +334,7 @@ class _TracedSteps(Steps):
             raise
         if type(outputs) is not list and hasattr(type(outputs), "__await__"):
             return self._awaited(span, outputs, is_last=is_last)
-        span.end()
+        _quietly(span.end)
         if is_last:
             self._pass_on(outputs)
         return outputs
@@ -326,7 +356,7 @@ class _TracedSteps(Steps):
         _wait_for_split(self._batch, self._open)
 
     def _fail(self, error: BaseException) -> None:
-        _note_error(self._open.span, error)
+        _quietly(_note_error, self._open.span, error)
         self._open.end()
 
 

@@ -23,8 +23,7 @@ from batched._core.mending import give_up_batch
 from batched._drivers.circles import WORKERS, forget_worker
 from batched._drivers.current_batch import IN_THREAD, are_left
 from batched._drivers.driver import Driver
-from batched._drivers.fork_and_exit import NO_THREAD, start_thread
-from batched._drivers.private_python import HAS_DAEMONS
+from batched._drivers.fork_and_exit import NO_THREAD, new_thread, start_thread
 from batched._drivers.stages_in_turn import Passage, StagesInTurn
 from batched._drivers.workers import Workers
 from batched._features.overlap import Overlap
@@ -62,7 +61,7 @@ class _StageThread:
             if self._thread is not None:
                 return True
             name = f"batched: {self._dispatcher.name}, {self._stage}"
-            self._thread = threading.Thread(target=self._run, name=name, daemon=HAS_DAEMONS)
+            self._thread = new_thread(name, self._run)
             self._has_ended = False
             try:
                 start_thread(self._thread)

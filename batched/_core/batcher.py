@@ -803,6 +803,7 @@ class Batcher(Inbox):
     def close(self, error: BaseException, left: Literal["cancelled"] | None = None) -> None:
         """Answer all calls that wait with `error`; `left` says that they count as cancelled by callers."""
         self.take_in()
+        self.effects.let_in += self.admission.awaiting_room
         if outside := self.admission.clear():
             self.add(outside)  # and out again, so that they count
         asides = self.first.asides

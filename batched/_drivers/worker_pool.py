@@ -25,8 +25,7 @@ from batched._core.halves import Aside
 from batched._core.shared_turns import Account
 from batched._drivers.circles import WORKERS, forget_worker
 from batched._drivers.current_worker import BROKEN, OF_THREAD, Worker
-from batched._drivers.fork_and_exit import NO_THREAD, register, start_thread
-from batched._drivers.private_python import HAS_DAEMONS
+from batched._drivers.fork_and_exit import NO_THREAD, new_thread, register, start_thread
 from batched._drivers.runners import Runners
 from batched._drivers.shared_workers import Agenda, SharedWorkers
 from batched._drivers.step_lock import StepLock, is_outdated, new_step_lock
@@ -228,8 +227,7 @@ class WorkerPool:
 
     def _start_thread(self, worker: PoolWorker) -> None:
         """Start the thread of `worker`. Needs the lock."""
-        name = f"batched: {self.name} {worker.name}"
-        thread = threading.Thread(target=self._run, args=(worker,), name=name, daemon=HAS_DAEMONS)
+        thread = new_thread(f"batched: {self.name} {worker.name}", self._run, worker)
         try:
             self.members.add(thread)
             worker.thread = thread

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from inspect import signature
 from itertools import pairwise
@@ -22,12 +23,12 @@ pytest.importorskip("opentelemetry.sdk")
 from opentelemetry import trace
 from opentelemetry.sdk.metrics import Meter, MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
-from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from batched._metrics import HISTOGRAMS
-from batched.opentelemetry import BatchedInstrumentor, instrument, uninstrument
+from batched.opentelemetry import BatchedInstrumentor, _log_failure, instrument, uninstrument
 
 KNOWS_BOUNDS = "explicit_bucket_boundaries_advisory" in signature(Meter.create_histogram).parameters
 """Whether this version lets histograms say their bounds; the oldest ones do not."""
@@ -439,6 +440,106 @@ def test_errors_are_noted(traces: Traces) -> None:
     assert returned.attributes["error.type"] == "KeyError"
     assert returned.attributes["batched.batch.failed"] == 1
     assert not returned.status.is_ok
+
+
+def test_a_span_ends_with_what_on_batch_is_told(traces: Traces) -> None:
+    """How long its oldest call waited, how much of it is padding, and whether it runs again."""
+    gate = Gate(lambda items: [1 / item for item in items], shut=True)
+    fn = batched.dynamically(gate, timeout_ms=0, name="fn")
+    first = fn.submit(1)
+    gate.wait_for_batch()
+    futures = [fn.submit(item) for item in (1, 0)]
+    gate.open()
+    assert isinstance(futures[1].exception(PATIENCE_S), ZeroDivisionError)
+    assert (first.result(PATIENCE_S), futures[0].result(PATIENCE_S)) == (1, 1)
+    fn.shutdown()
+    spans = traces.spans("batch fn")
+    again = [span.attributes.get("batched.batch.runs_again") for span in spans]
+    assert again == [None, True, None, None]
+    assert [span.attributes.get("error.type") for span in spans] == [
+        "ZeroDivisionError" if fails else None for fails in (False, True, False, True)
+    ]
+    assert spans[1].attributes["batched.batch.waited_ms"] > 0
+
+
+class Failing(SpanProcessor):
+    """A span processor that fails for batches."""
+
+    def __init__(self, when: str) -> None:
+        self.when = when
+
+    def on_start(self, span: Any, parent_context: Any = None) -> None:
+        """Fail, if it is time to."""
+        if self.when == "start" and span.name.startswith("batch "):
+            raise KeyError("of the processor")
+
+    def on_end(self, span: Any) -> None:
+        """Fail, if it is time to."""
+        if self.when == "end" and span.name.startswith("batch "):
+            raise KeyError("of the processor")
+
+
+@pytest.mark.parametrize("when", ["start", "end"])
+@pytest.mark.parametrize("decorate", [batched.dynamically, aio.dynamically])
+def test_a_span_processor_that_fails_fails_no_batch(
+    traces: Traces, caplog: pytest.LogCaptureFixture, decorate: Callable[..., Any], when: str
+) -> None:
+    """It is logged, once."""
+    _log_failure.cache_clear()
+    traces.provider.add_span_processor(Failing(when))
+    fn = decorate(same_on_loop, timeout_ms=0, name="fn")
+
+    async def main() -> list[Any]:
+        answers = [await fn.acall(1), await fn.acall(2)]
+        await fn.aclose()
+        return answers
+
+    assert asyncio.run(main()) == [1, 2]
+    assert caplog.text.count("a tracer failed") == 1
+
+
+def test_a_warm_up_has_no_span(traces: Traces) -> None:
+    """As it is no batch in `stats`."""
+    fn = batched.dynamically(same, batch_sizes=(1,), timeout_ms=0, name="fn")
+    fn.warm_up(1)
+    assert fn(1) == 1
+    fn.shutdown()
+    assert len(traces.spans("batch fn")) == 1
+
+
+@pytest.mark.parametrize("ends", ["by itself", "left", "with an error", "with too many pieces"])
+def test_the_span_of_a_batch_that_is_refilled_ends_with_it(traces: Traces, ends: str) -> None:
+    """Though there is a record of each of its steps."""
+    may_go_on = threading.Event()
+
+    def steps(items: list[int]) -> Iterator[list[int]]:
+        yield items
+        assert may_go_on.wait(PATIENCE_S)
+        yield items
+        if ends == "with an error":
+            raise ValueError("unlucky")
+        while ends == "left":
+            yield items
+        if ends == "with too many pieces":
+            yield [*items, 1]
+
+    fn = batched.dynamically(steps, timeout_ms=0, continuous=True, name="fn")
+    pieces = fn.stream(1)
+    next(pieces)
+    assert not traces.spans("batch fn")
+    may_go_on.set()
+    if ends == "left":
+        pieces.close()
+        until(lambda: traces.spans("batch fn"))
+    elif ends == "by itself":
+        assert list(pieces) == [1]
+    else:
+        with pytest.raises((ValueError, batched.BatchError)):
+            list(pieces)
+    (batch,) = traces.spans("batch fn")
+    types = {"with an error": "ValueError", "with too many pieces": "BatchError"}
+    assert batch.attributes.get("error.type") == types.get(ends)
+    fn.shutdown()
 
 
 def too_many(items: list[int]) -> list[int]:

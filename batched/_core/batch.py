@@ -80,8 +80,9 @@ class Batch:
     blames_worker: bool
     """Whether its function has said that the worker was broken; unset unless it has."""
 
-    fresh: int
-    """How many of its items have begun with its last step; unset unless it is refilled."""
+    fresh: int | None
+    """How many of its items have begun with its last step; None once a worker has counted it, and unset
+    unless it is refilled."""
 
     outer: set[Batch]
     """The batches of other functions that await its calls; unset until that is asked."""

@@ -613,10 +613,8 @@ class Session(asyncio.BufferedProtocol):
             number, began, answer = answers[0]
             payload, buffers = self._codec.dump(answer)
             return frame(Kind.RESULT, 0, number, _us_since(began), payload, buffers)
-        now = perf_counter()
-        read = [
-            RESULT_ROW.pack(number, min(int((now - began) * 1e6), _MOST_US)) for number, began, _ in answers
-        ]
+        spent = {began: _us_since(began) for began in {began for _, began, _ in answers}}
+        read = [RESULT_ROW.pack(number, spent[began]) for number, began, _ in answers]
         values = self._codec.dump_plain([answer for _, _, answer in answers])
         return [frame_of_rows(Kind.RESULTS, 0, read, values)]
 

@@ -55,7 +55,7 @@ class BatchedInference(ThreadedFunction, Generic[R, F_co]):
     if TYPE_CHECKING:
 
         @property
-        def __wrapped__(self) -> F_co: ...  # type: ignore[override]
+        def __wrapped__(self) -> F_co: ...
         @overload
         def __get__(self, instance: None, owner: type | None = None, /) -> Self: ...
         @overload

@@ -82,7 +82,7 @@ class BatchedFunction(WithMaps[T, Any, tuple[Any, ...], U], ThreadedFunction, Ge
     if TYPE_CHECKING:
 
         @property
-        def __wrapped__(self) -> F_co: ...  # type: ignore[override]
+        def __wrapped__(self) -> F_co: ...
         @overload
         def options(
             self, *, return_exceptions: Literal[True], **changes: Unpack[OtherCallChanges]
@@ -113,7 +113,7 @@ class BatchedColumns(WithMaps[T1, T2, tuple[T1, T2], U], ThreadedFunction, Gener
     if TYPE_CHECKING:
 
         @property
-        def __wrapped__(self) -> F_co: ...  # type: ignore[override]
+        def __wrapped__(self) -> F_co: ...
         @overload
         def options(
             self, *, return_exceptions: Literal[True], **changes: Unpack[OtherCallChanges]
@@ -149,7 +149,7 @@ class ManyColumns(WithMaps[T, Any, tuple[Any, ...], U], ThreadedFunction, Generi
     if TYPE_CHECKING:
 
         @property
-        def __wrapped__(self) -> F_co: ...  # type: ignore[override]
+        def __wrapped__(self) -> F_co: ...
         @overload
         def options(
             self, *, return_exceptions: Literal[True], **changes: Unpack[OtherCallChanges]
@@ -192,7 +192,7 @@ class StreamingFunction(ThreadedFunction, Generic[T, U, F_co]):
     if TYPE_CHECKING:
 
         @property
-        def __wrapped__(self) -> F_co: ...  # type: ignore[override]
+        def __wrapped__(self) -> F_co: ...
         def __call__(self, item: T = ..., /, *more: Any, **named: Any) -> list[U]: ...
         async def acall(self, item: T = ..., /, *more: Any, **named: Any) -> list[U]: ...
         def submit(self, item: T = ..., /, *more: Any, **named: Any) -> Future[list[U]]: ...

@@ -92,7 +92,7 @@ class BatchedFunction(WithAmap[T, Any, tuple[Any, ...], U], LoopedFunction, Gene
     if TYPE_CHECKING:
 
         @property
-        def __wrapped__(self) -> F_co: ...  # type: ignore[override]
+        def __wrapped__(self) -> F_co: ...
         @overload
         def options(
             self, *, return_exceptions: Literal[True], **changes: Unpack[OtherCallChanges]
@@ -115,7 +115,7 @@ class BatchedColumns(WithAmap[T1, T2, tuple[T1, T2], U], LoopedFunction, Generic
     if TYPE_CHECKING:
 
         @property
-        def __wrapped__(self) -> F_co: ...  # type: ignore[override]
+        def __wrapped__(self) -> F_co: ...
         @overload
         def options(
             self, *, return_exceptions: Literal[True], **changes: Unpack[OtherCallChanges]
@@ -141,7 +141,7 @@ class ManyColumns(WithAmap[T, Any, tuple[Any, ...], U], LoopedFunction, Generic[
     if TYPE_CHECKING:
 
         @property
-        def __wrapped__(self) -> F_co: ...  # type: ignore[override]
+        def __wrapped__(self) -> F_co: ...
         @overload
         def options(
             self, *, return_exceptions: Literal[True], **changes: Unpack[OtherCallChanges]
@@ -168,7 +168,7 @@ class StreamingFunction(LoopedFunction, Generic[T, U, F_co]):
     if TYPE_CHECKING:
 
         @property
-        def __wrapped__(self) -> F_co: ...  # type: ignore[override]
+        def __wrapped__(self) -> F_co: ...
         async def __call__(self, item: T = ..., /, *more: Any, **named: Any) -> list[U]: ...
         async def acall(self, item: T = ..., /, *more: Any, **named: Any) -> list[U]: ...
         def astream(self, item: T = ..., /, *more: Any, **named: Any) -> AsyncStream[U]: ...

@@ -37,7 +37,7 @@ class BatchedInference(LoopedFunction, Generic[R, F_co]):
     if TYPE_CHECKING:
 
         @property
-        def __wrapped__(self) -> F_co: ...  # type: ignore[override]
+        def __wrapped__(self) -> F_co: ...
         @overload
         def __get__(self, instance: None, owner: type | None = None, /) -> Self: ...
         @overload

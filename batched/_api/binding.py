@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, SupportsIndex, T
 
 from batched._api.call_signature import signature_of_calls
 from batched._api.decorate import is_stream, name_of, named_by
-from batched._api.pickling import alias_of, check_protocol, reduced, reduced_bound, remake
+from batched._api.pickling import alias_of, check_protocol, rebind, reduced, remake
 from batched._api.through_class import ThroughClass
 from batched._core.options import (
     NO_OPTIONS,
@@ -369,7 +369,7 @@ class Bindable(Generic[DriverT]):
     def __reduce__(self) -> tuple[Any, ...]:
         shared = self._shared
         if not shared.binds:
-            return reduced_bound(self._key, shared.attribute, shared.call_options)
+            return rebind, (self._key, shared.attribute, shared.call_options)
         return reduced(
             self._owner(), shared.public_class, shared.binding.func, shared.settings, shared.call_options
         )

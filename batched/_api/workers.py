@@ -12,6 +12,7 @@ from weakref import WeakValueDictionary
 
 from batched._clock import monotonic
 from batched._core.batch_fault import in_words
+from batched._core.option_checks import a_string, as_float
 from batched._drivers.worker_pool import PoolWorker, Served, WorkerPool
 
 StateT = TypeVar("StateT")
@@ -155,9 +156,7 @@ class Workers(Generic[StateT]):
         """The names of the workers, in order."""
         if initializer is not None and not callable(initializer):
             raise TypeError(f"initializer must be a function of a worker's name, got {initializer!r}")
-        if not isinstance(name, str):
-            raise TypeError(f"name must be a string, got {name!r}")
-        self.pool: Any = WorkerPool(self.names, initializer, name)
+        self.pool: Any = WorkerPool(self.names, initializer, a_string("name", name))
         self.weight: float | None = None
         """The weight of a function that is given this view of the workers; None counts as 1."""
         self._whole: Workers[StateT] | None = None  # of a view: it keeps these, which the threads end with
@@ -172,14 +171,13 @@ class Workers(Generic[StateT]):
         function without one has 1. Where no function has a weight, the one of the oldest call is next,
         however long its batch takes.
         """
-        if isinstance(weight, bool) or not isinstance(weight, int | float):
-            raise TypeError(f"weight must be a number, got {weight!r}")
+        weight = as_float("weight", weight)
         if not isfinite(weight):
-            raise ValueError(f"weight must be a finite number, got {weight}")
+            raise ValueError(f"weight must be a finite number, got {weight:g}")
         if weight <= 0:
-            raise ValueError(f"weight must be more than 0, got {weight}")
+            raise ValueError(f"weight must be more than 0, got {weight:g}")
         view = object.__new__(type(self))
-        vars(view).update(vars(self), weight=float(weight), _whole=self._whole or self)
+        vars(view).update(vars(self), weight=weight, _whole=self._whole or self)
         return view
 
     def start(self) -> None:

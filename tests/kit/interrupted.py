@@ -32,6 +32,18 @@ OPTIONS: dict[str, Callable[[], dict[str, Any]]] = {
     "cache": lambda: {"cache": {}},
     "length": lambda: {"length": third},
 }
+
+
+async def staged(items: Any) -> Any:
+    """Return the items, as a stage that waits."""
+    await asyncio.sleep(0)
+    return items
+
+
+ON_LOOPS = OPTIONS | {
+    "window": lambda: {"timeout_ms": 2, "adaptive": False},
+    "stages": lambda: {"prepare": staged, "finish": staged},
+}
 WORKERS = batched.Workers(1)
 IN_THREADS = OPTIONS | {"workers": lambda: {"workers": WORKERS}}
 STEPS: dict[str, Callable[[Any], Any]] = {
@@ -105,8 +117,7 @@ def ask_on_loop(option: str, interrupt: Interrupt) -> None:
         await asyncio.sleep(0)
         return items
 
-    options = {"timeout_ms": 2, "adaptive": False} if option == "window" else OPTIONS[option]()
-    fn = aio.dynamically(echo, batch_size=4, **{"timeout_ms": 0, **options})
+    fn = aio.dynamically(echo, batch_size=4, **{"timeout_ms": 0, **ON_LOOPS[option]()})
     asked: list[int | list[int]] = [0, 1, 2, 3, 4, [5, 6, 7, 8, 9, 10]]
     callers: list[asyncio.Task[Any]] = []
 

@@ -683,7 +683,11 @@ class Batcher(Inbox):
 
     def report(self, error: BaseException) -> None:
         """Have `error` told, which a batch has raised though each of its items works."""
-        self.effects.gone.append(BatchFault(self._name, error, self.counters))
+        self.afterwards(BatchFault(self._name, error, self.counters).log)
+
+    def afterwards(self, do: Callable[[], object]) -> None:
+        """Have something done after this step, without the lock, and before callers are told."""
+        self.effects.gone.append(do)
 
     def _learn(self, run: Run, answered: Sequence[Callable[[Run], None]]) -> None:
         """Tell the features of a run, those that `answered` names too; and learners, if it is a lesson."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import weakref
 from asyncio import get_running_loop
-from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -215,8 +214,6 @@ class LoopDriver(Driver):
             call.note_context()
             call.waits_at = dispatcher
             call._loop = loop  # noqa: SLF001  tasks look for it by this name
-            if self.streams:
-                call.results = deque(maxlen=0)  # no caller wants its pieces
         calls = batch.calls
         dispatcher.take_step(lambda batcher: batcher.run_aside([batch]))
         if dispatcher.batcher.wake_after is not None:

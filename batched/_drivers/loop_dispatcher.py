@@ -8,6 +8,7 @@ import sys
 import weakref
 from asyncio import get_running_loop
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from batched._clock import monotonic
@@ -15,10 +16,11 @@ from batched._core.batch import Batch
 from batched._core.batcher import Batcher
 from batched._core.call import Call
 from batched._core.options import Options
-from batched._drivers.batch_task import BatchTask
+from batched._drivers.batch_task import TURN, BatchTask
 from batched._drivers.current_batch import outer_batches
 from batched._drivers.dispatcher import Dispatcher
 from batched._drivers.driver import Driver
+from batched._drivers.generators import walk_steps
 from batched._drivers.timers import Timer, call_later
 from batched._drivers.wakeups import ask, resolve_on_loop
 from batched._logs import log
@@ -173,9 +175,10 @@ class LoopDispatcher(Dispatcher):
         self._wait(found, loop)
         return None
 
-    async def pass_stages(self, batch: Batch, task: object) -> list[Any]:
-        """Raise: a batch passes no stages."""
-        raise NotImplementedError
+    async def parts(self, batch: Batch, task: object) -> list[Any]:  # noqa: ARG002  of batches with stages
+        """Run `batch`, which streams; return no parts: its callers have their pieces."""
+        await walk_steps(batch.run(self.collator), partial(self.step, batch), self.name, TURN)
+        return []
 
     def end(  # noqa: PLR0913
         self,

@@ -11,7 +11,6 @@ import asyncio
 import threading
 import weakref
 from asyncio import get_running_loop
-from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import CancelledError
 from functools import partial
@@ -268,8 +267,6 @@ class ThreadDriver(Driver):
         for call in calls:
             call.note_context()
             call.waits_at = loop
-            if self.streams:
-                call.results = deque(maxlen=0)  # no caller wants its pieces
             if loop is None:
                 call.waiter = waiter = _thread.allocate_lock()
                 waiter.acquire()

@@ -23,7 +23,7 @@ from batched._drivers.circles import WORKERS, forget_worker
 from batched._drivers.current_batch import IN_THREAD, are_left
 from batched._drivers.driver import Driver
 from batched._drivers.fork_and_exit import NO_THREAD, new_thread, start_thread
-from batched._drivers.stages_in_turn import Passage, StagesInTurn
+from batched._drivers.stages_in_turn import StagesInTurn, ThreadPassage
 from batched._drivers.workers import Workers
 from batched._features.overlap import Overlap
 from batched._logs import log_error
@@ -139,10 +139,10 @@ class StagedThreadDispatcher(StagesInTurn):
 
     def _begin_stages(self) -> None:
         # All is written with the lock held.
-        self._current: Passage | None = None  # in the worker
-        self._ahead: Passage | None = None  # prepared, or being prepared, for the worker to take
-        self._taken: Passage | None = None  # by the worker, from `_ahead`: its next
-        self._finishing: Passage | None = None  # in the third thread
+        self._current: ThreadPassage | None = None  # in the worker
+        self._ahead: ThreadPassage | None = None  # prepared, or being prepared, for the worker to take
+        self._taken: ThreadPassage | None = None  # by the worker, from `_ahead`: its next
+        self._finishing: ThreadPassage | None = None  # in the third thread
         self._is_busy = False  # whether the worker is in the function, or finishes: then another thread looks
         self._preparer = _StageThread(self, "prepare", self._look_ahead)
         self._finisher = _StageThread(self, "finish", self._finish_other)
@@ -159,7 +159,7 @@ class StagedThreadDispatcher(StagesInTurn):
         """Have `batch` pass its stages, up to where another thread goes on with it."""
         passage = self._taken
         if passage is None or passage.batch is not batch:
-            passage = Passage(batch)
+            passage = ThreadPassage(batch)
         with self.lock.later, self.lock:
             self._taken, self._current = None, passage
         if passage.is_ready is not None:
@@ -187,20 +187,19 @@ class StagedThreadDispatcher(StagesInTurn):
         found = self._report(passage, looks=following is None)
         return following or found
 
-    def _run_function(self, passage: Passage) -> None:
+    def _run_function(self, passage: ThreadPassage) -> None:
         """Run the batch function, while another thread may prepare the next batch."""
         batch = passage.batch
         IN_THREAD[_thread.get_ident()] = batch
         with self as batcher:
-            began = monotonic()
-            self._overlap.begins(batch, began)
+            self._overlap.begins(batch, monotonic())
             self._is_busy = True
             batcher.wake_after = 1
         if batcher.has_calls:
             self._preparer.wake()
-        self._call(passage, began)
+        self._call(passage)
 
-    def _following(self, passage: Passage) -> Batch | None:
+    def _following(self, passage: ThreadPassage) -> Batch | None:
         """Return the batch that is to be in the function next, without a wait for the end of this one."""
         with self as batcher:
             self._overlap.ends()
@@ -230,7 +229,7 @@ class StagedThreadDispatcher(StagesInTurn):
             return None
         return batcher.next(now) if at <= now else at - now
 
-    def _hand_over(self, passage: Passage) -> bool:
+    def _hand_over(self, passage: ThreadPassage) -> bool:
         """Have another thread finish a batch, once it has finished the one before; return whether it does."""
         if not self._finisher.start():
             return False
@@ -240,7 +239,7 @@ class StagedThreadDispatcher(StagesInTurn):
         self._finisher.wake()
         return True
 
-    def _report(self, passage: Passage, *, looks: bool = True) -> Batch | float | None:
+    def _report(self, passage: ThreadPassage, *, looks: bool = True) -> Batch | float | None:
         """Answer the calls of a batch; if the worker `looks`, return what its next look would find."""
         batch = passage.batch
         found: Batch | float | None = 0.0
@@ -299,7 +298,7 @@ class StagedThreadDispatcher(StagesInTurn):
 
     def _look_ahead(self) -> float | None:
         """Take and prepare the next batch, if it is time; return the seconds until it may be."""
-        passage: Passage | None = None
+        passage: ThreadPassage | None = None
         lacks = 1
         found: Batch | float | None = None
         try:
@@ -313,7 +312,7 @@ class StagedThreadDispatcher(StagesInTurn):
                     found = self._take_ahead(batcher, now)
                 if isinstance(found, Batch):
                     batcher.wake_after = None
-                    passage = Passage(found)
+                    passage = ThreadPassage(found)
                     passage.is_ready = _thread.allocate_lock()
                     passage.is_ready.acquire()
                     self._ahead = passage
@@ -333,7 +332,7 @@ class StagedThreadDispatcher(StagesInTurn):
             IN_THREAD[_thread.get_ident()] = passage.batch
             self._prepare(passage)
         except BaseException as error:
-            if passage is not None and not passage.is_prepared:
+            if passage is not None:
                 passage.failure = error
             raise
         finally:
@@ -341,7 +340,7 @@ class StagedThreadDispatcher(StagesInTurn):
                 passage.is_ready.release()
         return 0.0  # calls may have come that it is to be prepared anew for
 
-    def _give_up_ahead(self, batcher: Batcher, ahead: Passage, now: float) -> Batch | None:
+    def _give_up_ahead(self, batcher: Batcher, ahead: ThreadPassage, now: float) -> Batch | None:
         """Return the batch ahead, to be prepared anew with calls that have come, if that costs less."""
         more = batcher.may_join(ahead.batch)
         if ahead.failure is not None or not (more and self._overlap.gives_up(ahead.batch, more, now)):

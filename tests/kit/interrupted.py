@@ -1,6 +1,7 @@
 """Ctrl-C at each bytecode of what holds the lock of a batcher: for a process of its own, as traces may leak.
 
 `python -m tests.kit.interrupted thread stats 100` fails if a call is lost, or the lock held, after one.
+With a name behind that, only the bytecodes of the function of this qualified name are interrupted.
 """
 
 from __future__ import annotations
@@ -99,12 +100,12 @@ def interrupt_thread(step: str, stride: int) -> None:
             at += stride
 
 
-def interrupt_loop(option: str, stride: int) -> None:
+def interrupt_loop(option: str, stride: int, inside: str | None = None) -> None:
     """Interrupt the loop of callers, whatever it was doing: taking a batch, running it, answering."""
     at = 1 + len(option) * 41 % stride
     came = True
     while came:
-        interrupt = Interrupt(at)
+        interrupt = Interrupt(at, inside)
         ask_on_loop(option, interrupt)
         came = interrupt.came
         at += stride
@@ -123,7 +124,7 @@ def ask_on_loop(option: str, interrupt: Interrupt) -> None:
 
     async def ask() -> None:
         callers.extend(asyncio.ensure_future(fn(item)) for item in asked)
-        await asyncio.wait(callers)
+        await asyncio.wait(callers, timeout=PATIENCE_S)
 
     async def look() -> None:
         where = (option, interrupt.at, interrupt.place)
@@ -148,5 +149,5 @@ def ask_on_loop(option: str, interrupt: Interrupt) -> None:
 
 
 if __name__ == "__main__":
-    kind, name, every = sys.argv[1:]
-    {"thread": interrupt_thread, "loop": interrupt_loop}[kind](name, int(every))
+    kind, name, every, *inside = sys.argv[1:]
+    {"thread": interrupt_thread, "loop": interrupt_loop}[kind](name, int(every), *inside)

@@ -60,6 +60,11 @@ def test_an_interrupted_loop_loses_no_call(option: str) -> None:
     interrupted("loop", option, str(STRIDE))
 
 
+def test_a_batch_that_is_interrupted_in_a_stage_lets_the_next_one_in() -> None:
+    """Wherever: also as it was about to leave the stage."""
+    interrupted("loop", "stages", str(max(STRIDE // 50, 1)), "StagedLoopDispatcher.parts")
+
+
 def test_callers_in_other_threads_go_on_after_an_interrupt() -> None:
     """They wait for no lock."""
     for at in range(1, 2500, 300):

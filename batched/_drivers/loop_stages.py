@@ -182,8 +182,7 @@ class StagedLoopDispatcher(LoopDispatcher):
             now = monotonic()
             at = self._overlap.look_at(now)
             if at is None:
-                self.batcher.wake_after = max(self._overlap.lacks(), 1)
-                self.batcher.until = now
+                self.batcher.wake_after, self.batcher.until = self._overlap.lacks(), now
         with suppress(RuntimeError):  # the loop was closed
             if at is None:
                 pass

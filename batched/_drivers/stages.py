@@ -27,7 +27,6 @@ from batched._drivers.stages_in_turn import StagesInTurn, ThreadPassage
 from batched._drivers.workers import Workers
 from batched._features.overlap import Overlap
 from batched._logs import log_error
-from batched._policy.window import ANY_NUMBER
 
 
 class _StageThread:
@@ -214,20 +213,28 @@ class StagedThreadDispatcher(StagesInTurn):
                 batcher.drain()
             if batcher.has_calls:
                 found = self._take_ahead(batcher, monotonic())
-                batcher.wake_after = None
                 if isinstance(found, Batch):
                     return found
             self._is_busy = True  # it finishes the batch: calls that come meanwhile can be prepared
-            batcher.wake_after = max(self._overlap.lacks(), 1)
+            batcher.wake_after = self._overlap.lacks()
         return None
 
     def _take_ahead(self, batcher: Batcher, now: float) -> Batch | float | None:
-        """Return the next batch if it is to run beside those before it, or the seconds until then."""
+        """Return the next batch if it is to run beside those before it, or the seconds until then.
+
+        That may be the batch ahead, to be prepared anew.
+        """
+        if self._ahead is not None:
+            return self._give_up_ahead(batcher, self._ahead, now)
         batcher.plan(now)  # so that what has arrived is in the queue
         at = self._overlap.look_at(now)
-        if at is None:
-            return None
-        return batcher.next(now) if at <= now else at - now
+        found: Batch | float | None = None
+        if at is not None:
+            found = batcher.next(now) if at <= now else at - now
+        batcher.wake_after = None
+        if found is None:
+            batcher.wake_after, batcher.until = self._overlap.lacks(), now
+        return found
 
     def _hand_over(self, passage: ThreadPassage) -> bool:
         """Have another thread finish a batch, once it has finished the one before; return whether it does."""
@@ -299,35 +306,19 @@ class StagedThreadDispatcher(StagesInTurn):
     def _look_ahead(self) -> float | None:
         """Take and prepare the next batch, if it is time; return the seconds until it may be."""
         passage: ThreadPassage | None = None
-        lacks = 1
-        found: Batch | float | None = None
         try:
             with self as batcher:
                 if not self._is_busy:
                     return None
-                now = monotonic()
-                if self._ahead is not None:
-                    found = self._give_up_ahead(batcher, self._ahead, now)
-                else:
-                    found = self._take_ahead(batcher, now)
+                found = self._take_ahead(batcher, monotonic())
+                lacks = batcher.wake_after
                 if isinstance(found, Batch):
-                    batcher.wake_after = None
                     passage = ThreadPassage(found)
                     passage.is_ready = _thread.allocate_lock()
                     passage.is_ready.acquire()
                     self._ahead = passage
-                elif self._ahead is not None:
-                    pays = self._overlap.gives_up(self._ahead.batch, 1, now)
-                    lacks = 1 if pays else ANY_NUMBER
-                    batcher.wake_after = 1 if pays else None
-                    batcher.until = now
-                elif found is not None:
-                    batcher.wake_after = None
-                else:
-                    batcher.wake_after = lacks = max(self._overlap.lacks(), 1)
-                    batcher.until = now
             if passage is None:
-                has_come = found is None and len(batcher.arriving) >= lacks
+                has_come = lacks is not None and len(batcher.arriving) >= lacks
                 return 0.0 if has_come or isinstance(found, Batch) else found
             IN_THREAD[_thread.get_ident()] = passage.batch
             self._prepare(passage)
@@ -343,10 +334,13 @@ class StagedThreadDispatcher(StagesInTurn):
     def _give_up_ahead(self, batcher: Batcher, ahead: ThreadPassage, now: float) -> Batch | None:
         """Return the batch ahead, to be prepared anew with calls that have come, if that costs less."""
         more = batcher.may_join(ahead.batch)
-        if ahead.failure is not None or not (more and self._overlap.gives_up(ahead.batch, more, now)):
-            return None
-        batcher.join(ahead.batch, more, batcher.queue, now)
-        return ahead.batch
+        if ahead.failure is None and more and self._overlap.gives_up(ahead.batch, more, now):
+            batcher.join(ahead.batch, more, batcher.queue, now)
+            batcher.wake_after = None
+            return ahead.batch
+        batcher.wake_after = 1 if self._overlap.gives_up(ahead.batch, 1, now) else None
+        batcher.until = now
+        return None
 
     # -- the thread that finishes -------------------------------------------------------------------------
 

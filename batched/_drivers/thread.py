@@ -72,7 +72,7 @@ class ThreadDriver(Driver):
         self._owner = weakref.ref(owner, self._retire)
         self._begin()
         if self.pool is not None:
-            self.pool.join(self)
+            self.pool.add(self)
             self.closed: bool = self.pool.closed
         register(self)
 

@@ -1,6 +1,7 @@
 """Ctrl-C at each bytecode of what holds the lock of a batcher: for a process of its own, as traces may leak.
 
 `python -m tests.kit.interrupted thread stats 100` fails if a call is lost, or the lock held, after one.
+With a name behind that, only the bytecodes of the function of this qualified name are interrupted.
 """
 
 from __future__ import annotations
@@ -31,6 +32,18 @@ OPTIONS: dict[str, Callable[[], dict[str, Any]]] = {
     "fair_by": lambda: {"fair_by": third},
     "cache": lambda: {"cache": {}},
     "length": lambda: {"length": third},
+}
+
+
+async def staged(items: Any) -> Any:
+    """Return the items, as a stage that waits."""
+    await asyncio.sleep(0)
+    return items
+
+
+ON_LOOPS = OPTIONS | {
+    "window": lambda: {"timeout_ms": 2, "adaptive": False},
+    "stages": lambda: {"prepare": staged, "finish": staged},
 }
 WORKERS = batched.Workers(1)
 IN_THREADS = OPTIONS | {"workers": lambda: {"workers": WORKERS}}
@@ -87,12 +100,12 @@ def interrupt_thread(step: str, stride: int) -> None:
             at += stride
 
 
-def interrupt_loop(option: str, stride: int) -> None:
+def interrupt_loop(option: str, stride: int, inside: str | None = None) -> None:
     """Interrupt the loop of callers, whatever it was doing: taking a batch, running it, answering."""
     at = 1 + len(option) * 41 % stride
     came = True
     while came:
-        interrupt = Interrupt(at)
+        interrupt = Interrupt(at, inside)
         ask_on_loop(option, interrupt)
         came = interrupt.came
         at += stride
@@ -105,14 +118,13 @@ def ask_on_loop(option: str, interrupt: Interrupt) -> None:
         await asyncio.sleep(0)
         return items
 
-    options = {"timeout_ms": 2, "adaptive": False} if option == "window" else OPTIONS[option]()
-    fn = aio.dynamically(echo, batch_size=4, **{"timeout_ms": 0, **options})
+    fn = aio.dynamically(echo, batch_size=4, **{"timeout_ms": 0, **ON_LOOPS[option]()})
     asked: list[int | list[int]] = [0, 1, 2, 3, 4, [5, 6, 7, 8, 9, 10]]
     callers: list[asyncio.Task[Any]] = []
 
     async def ask() -> None:
         callers.extend(asyncio.ensure_future(fn(item)) for item in asked)
-        await asyncio.wait(callers)
+        await asyncio.wait(callers, timeout=PATIENCE_S)
 
     async def look() -> None:
         where = (option, interrupt.at, interrupt.place)
@@ -137,5 +149,5 @@ def ask_on_loop(option: str, interrupt: Interrupt) -> None:
 
 
 if __name__ == "__main__":
-    kind, name, every = sys.argv[1:]
-    {"thread": interrupt_thread, "loop": interrupt_loop}[kind](name, int(every))
+    kind, name, every, *inside = sys.argv[1:]
+    {"thread": interrupt_thread, "loop": interrupt_loop}[kind](name, int(every), *inside)

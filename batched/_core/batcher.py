@@ -875,15 +875,12 @@ def with_tenants(new_queue: NewQueue) -> NewQueue:
 
 def snapshot(counters: Counters, batchers: Sequence[Batcher], now: float, gone: Lessons = NOTHING) -> Stats:
     """Return what `batchers`, which count together, have done so far, and what was learned by one `gone`."""
-    lessons = of_all([batcher.lessons for batcher in batchers], gone)
     return counters.snapshot(
         waiting=sum(batcher.queue.items for batcher in batchers),
         running=[(batch.size, now - since) for each in batchers for batch, since in each.running.items()],
         again=sum(each.first.items for each in batchers),
         paused=any(each.figures().get("isolation_paused", False) for each in batchers),
-        fits=lessons.fits,
-        best=lessons.best,
-        learned=lessons.learned,
+        lessons=of_all([batcher.lessons for batcher in batchers], gone),
     )
 
 

@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from batched._core.hooks import Feature, Run
+from batched._core.lazy_heap import Deadlines
 from batched._core.options import Options
 from batched._core.river import River
 from batched._policy.best_size import BestSize
+from batched._policy.size_choice import KnowsSizes
 
 _LEARNS = ("lesson",)
 _TRIES = ("room", "lesson")
@@ -32,28 +34,6 @@ class KnowsLengths(Protocol):
         ...
 
 
-class KnowsMemory(Protocol):
-    """What knows how many items fit into memory."""
-
-    limit: int | None
-
-
-class KnowsDeadlines(Protocol):
-    """What knows the deadlines of calls that wait."""
-
-    def spare_s(self, now: float) -> float:
-        """Return how many seconds are left until the next deadline."""
-        ...
-
-
-class KnowsSizes(Protocol):
-    """What knows the only sizes that a batch may have."""
-
-    def size_of(self, items: int) -> int:
-        """Return how many items the function is given with a batch of so many."""
-        ...
-
-
 class BestSizes(Feature):
     """Learns which batch size is fastest, and tries others now and then.
 
@@ -64,10 +44,11 @@ class BestSizes(Feature):
     def __init__(
         self,
         lengths: KnowsLengths,
-        memory: KnowsMemory,
-        deadlines: KnowsDeadlines,
+        memory: Feature,
+        deadlines: Deadlines,
         fixed: KnowsSizes,
     ) -> None:
+        """The `limit` of `memory` is how many items fit into it."""
         self._lengths = lengths
         self._memory = memory
         self._deadlines = deadlines

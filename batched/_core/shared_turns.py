@@ -15,9 +15,14 @@ from __future__ import annotations
 from heapq import heapify, heappop, heappush
 from itertools import count
 from math import inf
+from operator import attrgetter
 from weakref import WeakValueDictionary
 
 from batched._core.lazy_heap import LEAST_LIMIT
+
+_SINCE = attrgetter("since")
+_SMALL_FIRST = attrgetter("is_large", "rank")
+_SERVED = attrgetter("served", "turn")
 
 _ONE_IN = 8  # batches: one of so many goes to the seat that has waited longest
 _MOST_BEHIND = 4  # of its batches: a function that never waits, as workers are idle, is owed no more
@@ -202,9 +207,9 @@ class SharedTurns:
         by_weight = self._by_weight()
         if by_weight is not None:
             seats = [seat for line in by_weight.lines if (seat := line.first())]
-        fair = min(seats, key=_since)
+        fair = min(seats, key=_SINCE)
         if self._passed < _ONE_IN - 2:  # after it, the one that it kept waiting is next
-            chosen = self._urgent(now) or min(seats, key=_small_first)
+            chosen = self._urgent(now) or min(seats, key=_SMALL_FIRST)
             self._passed = 0 if chosen is fair else self._passed + 1
             return chosen
         self._passed = 0
@@ -218,7 +223,7 @@ class SharedTurns:
     def _by_weight(self) -> Account | None:
         """Return the function that has had least; None if none that is due has a weight."""
         if any(account.weight is not None for account in self._due):
-            return min(self._due, key=_served)
+            return min(self._due, key=_SERVED)
         return None
 
     def taken(self, seat: Seat, now: float) -> None:
@@ -242,15 +247,3 @@ class SharedTurns:
             return
         account.served += (seconds - account.batch_s) / (account.weight or 1.0)
         account.batch_s += _WEIGHT * (seconds - account.batch_s)
-
-
-def _since(seat: Seat) -> float:
-    return seat.since
-
-
-def _small_first(seat: Seat) -> tuple[bool, float, float]:
-    return (seat.is_large, *seat.rank)
-
-
-def _served(account: Account) -> tuple[float, float]:
-    return account.served, account.turn

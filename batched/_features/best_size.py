@@ -53,13 +53,11 @@ class BestSizes(Feature):
         self._memory = memory
         self._deadlines = deadlines
         self._fixed = fixed
-        self._is_fixed = False  # whether a batch may have only some sizes
         self.sizes: BestSize | None = None
 
     def begin(self, river: River, options: Options) -> None:
         """Begin with nothing learned."""
         self.sizes = None
-        self._is_fixed = options.batch_sizes is not None
         super().begin(river, options)
 
     def configure(self, options: Options) -> None:
@@ -98,8 +96,7 @@ class BestSizes(Feature):
             return
         before = sizes.size
         if not self._lengths.is_used:
-            size = self._fixed.size_of(run.size) if self._is_fixed else run.size
-            sizes.ran(size, run.started, run.now)
+            sizes.ran(self._fixed.size_of(run.size), run.started, run.now)
         elif sizes.is_due or before != sizes.most:  # from now on lengths explain what batches take
             self.sizes = sizes = BestSize(sizes.most, sizes.fixed)
         self._follow()

@@ -15,6 +15,7 @@ from batched._core.batch import Batch
 from batched._core.batcher import Batcher
 from batched._core.call import Call
 from batched._core.change import Change
+from batched._core.mending import close
 from batched._drivers.current_batch import DROP_DEPARTED, IN_THREAD, RUNNING
 from batched._drivers.current_worker import OF_THREAD, Worker
 from batched._drivers.dispatcher import Dispatcher
@@ -169,7 +170,7 @@ class ThreadDispatcher(Dispatcher):
     def turn_away(self, error: BaseException | None, left: Literal["cancelled"] | None = None) -> None:
         """Answer all calls that wait with `error`, or as after the end: no worker will run them."""
         given = error or self.driver.closed_error()
-        self.take_step(lambda batcher: batcher.close(given, left), may_refuse=False)
+        self.take_step(lambda batcher: close(batcher, given, left), may_refuse=False)
 
     def refuse(self, error: BaseException) -> None:
         """Give `error` to all calls that wait, and to those that run again, as no worker will run them.
@@ -183,7 +184,7 @@ class ThreadDispatcher(Dispatcher):
         try:
             with self.lock:
                 self.batcher.end_first(error, monotonic())
-                self.batcher.close(error)
+                close(self.batcher, error)
         except BaseException as fault:
             self.recover(fault, may_refuse=False)
             raise

@@ -18,7 +18,7 @@ from batched import aio
 from batched._drivers.dispatcher import Dispatcher
 from tests.kit.effort import is_thorough
 from tests.kit.gate import PATIENCE_S, Gate, until
-from tests.kit.interrupted import OPTIONS, STEPS, free_again
+from tests.kit.interrupted import OF_LOOPS, STEPS, free_again
 from tests.kit.interrupts import Interrupt
 from tests.kit.kept import driver_of
 from tests.kit.script import ROOT
@@ -54,7 +54,7 @@ def test_an_interrupted_step_of_a_thread_loses_no_call(step: str) -> None:
     interrupted("thread", step, str(STRIDE))
 
 
-@pytest.mark.parametrize("option", [*OPTIONS, "window"])
+@pytest.mark.parametrize("option", OF_LOOPS)
 def test_an_interrupted_loop_loses_no_call(option: str) -> None:
     """Whatever its thread was doing for the batcher: taking a batch, running it, answering."""
     interrupted("loop", option, str(STRIDE))

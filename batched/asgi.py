@@ -46,8 +46,8 @@ class Batching:
     - A handler is cancelled when its client has left and has sent all of its request; in its first 0.1 s that
       is not looked for. So what it queued never runs. What it then awaits, to clean up, is not cancelled
       again, unless a `BaseHTTPMiddleware` of Starlette is between. A handler that is no coroutine runs in a
-      thread, which cannot be cancelled: the call that it waits for raises `concurrent.futures.CancelledError`,
-      unless its batch has begun; a stream raises that at its next step.
+      thread, which cannot be cancelled: the call that it waits for raises
+      `concurrent.futures.CancelledError`, unless its batch has begun; a stream raises that at its next step.
     - WebSockets are left alone: their handlers use `batched.deadline`, and see errors themselves.
 
     Args:

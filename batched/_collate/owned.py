@@ -93,7 +93,7 @@ class _Rows:
         if of_parts is not None:
             return _if_it_can(partial(of_parts, depth=depth - 1))
         if is_like_an_array(kind):
-            return self._of_arrays(_has_base, _array_copy, id)
+            return self._of_arrays(_shows_memory, _array_copy, id)
         return _memory if issubclass(kind, memoryview) else None
 
     def _of_parts(self, kind: type) -> Callable[..., Any] | None:
@@ -191,8 +191,9 @@ def _if_it_can(copier: Copier) -> Copier:
     return own
 
 
-def _has_base(row: Any) -> bool:
-    return row.base is not None
+def _shows_memory(row: Any) -> bool:
+    """Whether what is like an array shows the memory of another object; an image says that it is read-only."""
+    return row.base is not None if hasattr(row, "base") else bool(row.readonly)
 
 
 def _array_copy(row: Any) -> Any:

@@ -192,7 +192,7 @@ def _if_it_can(copier: Copier) -> Copier:
 
 
 def _shows_memory(row: Any) -> bool:
-    """Whether what is like an array shows the memory of another object; an image says that it is read-only."""
+    """Whether what is like an array shows the memory of another object. An image is read-only then."""
     return row.base is not None if hasattr(row, "base") else bool(row.readonly)
 
 

@@ -459,7 +459,9 @@ def test_images_that_show_an_array_are_copied(flavour: Flavour, mode: str, nest:
     image = pytest.importorskip("PIL.Image")
     kind = np.uint16 if mode == "I;16" else np.uint8
     masks: Any = np.ones((3, 4, 4, 4) if mode == "RGBA" else (3, 4, 4), kind)
-    fn = flavour.decorate(lambda xs: [nest(image.fromarray(masks[at])) for at in range(len(xs))], timeout_ms=0)
+    fn = flavour.decorate(
+        lambda xs: [nest(image.fromarray(masks[at])) for at in range(len(xs))], timeout_ms=0
+    )
     answers = flavour.call(fn, list(range(size)))
     masks[:] = 9
     for answer in answers:

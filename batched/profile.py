@@ -214,6 +214,8 @@ def _measured(  # noqa: PLR0913, PLR0917
         alone = (fixed + each + per_length * mean) * 1000
     best = min(curve.values())
     knee = next(size for size, item_ms in curve.items() if item_ms <= _KNEE * best)
+    if not per_length and knee > 1:  # larger batches may take far longer, which says nothing of smaller ones
+        fixed, each, _ = _fitted([(size, 0.0, took) for size, _, took in rows if size <= trial.size_of(knee)])
 
     def cost_ms(size: int) -> float:
         return (fixed + (each + per_length * usual) * trial.size_of(size)) * 1000

@@ -137,7 +137,7 @@ def test_lengths_are_those_that_the_option_measures() -> None:
 
 
 def test_larger_batches_that_take_far_longer_say_nothing_of_those_to_take() -> None:
-    """As where a batch no longer fits into a cache: what callers can expect is of batches up to the size to take."""
+    """As where they no longer fit into a cache: callers can expect what batches up to that size give."""
     function = Costly(0.003, 0.0005)
 
     def bends(items: list[Any]) -> list[Any]:

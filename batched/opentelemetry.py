@@ -238,7 +238,7 @@ def _link_joined(span: Span, batch: Batch, change: Change[Any] | None) -> None:
     if change:
         callers = _callers(batch.calls[-len(change.joined) :] if change.joined else [])
         for _, context in callers:
-            span.add_link(context)
+            _quietly(span.add_link, context)
         _link_back(span, callers)
 
 
@@ -286,7 +286,7 @@ def _until_done(span: Span, outputs: Any, batch: Batch) -> Any:
         return _asteps(span, outputs, batch)
     if type(outputs) is not list and hasattr(type(outputs), "__await__"):
         return _awaited(_Open(span, ends=True), outputs, batch)
-    _note_errors(span, outputs)
+    _quietly(_note_errors, span, outputs)
     if hasattr(type(outputs), "__next__"):  # a stream that is no generator
         _quietly(span.end)
     else:
@@ -352,7 +352,7 @@ class _TracedSteps(Steps):
 
     def _pass_on(self, outputs: Any) -> None:
         """Have the span end when the outputs have been split."""
-        _note_errors(self._open.span, outputs)
+        _quietly(_note_errors, self._open.span, outputs)
         _wait_for_split(self._batch, self._open)
 
     def _fail(self, error: BaseException) -> None:
@@ -367,7 +367,7 @@ async def _awaited(found: _Open, work: Any, batch: Batch) -> Any:
     except BaseException:
         found.end()
         raise
-    _note_errors(found.span, outputs)
+    _quietly(_note_errors, found.span, outputs)
     _wait_for_split(batch, found)
     return outputs
 

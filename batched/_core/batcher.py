@@ -683,7 +683,11 @@ class Batcher(Inbox):
 
     def report(self, error: BaseException) -> None:
         """Have `error` told, which a batch has raised though each of its items works."""
-        self.effects.gone.append(BatchFault(self._name, error, self.counters))
+        self.afterwards(BatchFault(self._name, error, self.counters).log)
+
+    def afterwards(self, do: Callable[[], object]) -> None:
+        """Have something done after this step, without the lock, and before callers are told."""
+        self.effects.gone.append(do)
 
     def _learn(self, run: Run, answered: Sequence[Callable[[Run], None]]) -> None:
         """Tell the features of a run, those that `answered` names too; and learners, if it is a lesson."""
@@ -799,6 +803,7 @@ class Batcher(Inbox):
     def close(self, error: BaseException, left: Literal["cancelled"] | None = None) -> None:
         """Answer all calls that wait with `error`; `left` says that they count as cancelled by callers."""
         self.take_in()
+        self.effects.let_in += self.admission.awaiting_room
         if outside := self.admission.clear():
             self.add(outside)  # and out again, so that they count
         asides = self.first.asides

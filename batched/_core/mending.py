@@ -44,6 +44,7 @@ def give_up_all(batcher: Batcher, error: BaseException) -> None:
     batcher.first.clear()
     new = batcher.arriving[:]
     del batcher.arriving[: len(new)]
+    batcher.effects.let_in += batcher.admission.awaiting_room
     new += batcher.admission.clear()
     counters.accepted += sum(call.waiting for call in new)
     taken: list[Call] = []

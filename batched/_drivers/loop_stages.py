@@ -91,7 +91,7 @@ class StagedLoopDispatcher(LoopDispatcher):
 
     # -- the tasks ----------------------------------------------------------------------------------------
 
-    async def pass_stages(self, batch: Batch, task: object) -> list[Any]:
+    async def parts(self, batch: Batch, task: object) -> list[Any]:
         """Have `batch` pass its stages; return its parts."""
         loop = get_running_loop()
         spent: list[float] = []

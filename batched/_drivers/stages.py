@@ -19,12 +19,10 @@ from typing import Any
 from batched._clock import monotonic
 from batched._core.batch import Batch
 from batched._core.batcher import Batcher
-from batched._core.mending import give_up_batch
 from batched._drivers.circles import WORKERS, forget_worker
 from batched._drivers.current_batch import IN_THREAD, are_left
 from batched._drivers.driver import Driver
-from batched._drivers.fork_and_exit import NO_THREAD, start_thread
-from batched._drivers.private_python import HAS_DAEMONS
+from batched._drivers.fork_and_exit import NO_THREAD, new_thread, start_thread
 from batched._drivers.stages_in_turn import Passage, StagesInTurn
 from batched._drivers.workers import Workers
 from batched._features.overlap import Overlap
@@ -62,7 +60,7 @@ class _StageThread:
             if self._thread is not None:
                 return True
             name = f"batched: {self._dispatcher.name}, {self._stage}"
-            self._thread = threading.Thread(target=self._run, name=name, daemon=HAS_DAEMONS)
+            self._thread = new_thread(name, self._run)
             self._has_ended = False
             try:
                 start_thread(self._thread)
@@ -373,30 +371,21 @@ class StagedThreadDispatcher(StagesInTurn):
 
     def give_up_stage(self, thread: _StageThread, error: BaseException) -> None:
         """Answer the batch of a stage's thread with `error`, a fault of this library."""
-        self.lock.free()
         passage = self._finishing if thread is self._finisher else None
-        with self as batcher:
-            lost = self._out_of_hand()
-            if passage is not None:
-                lost.append(passage.batch)
-            for each in lost:
-                give_up_batch(batcher, each, error)
-            self._count_anew()
-        for each in lost:
-            each.clear()
+        self.answer_lost(None if passage is None else passage.batch, error, and_all=False)
         if passage is not None:
             self._end_finishing()
 
-    def _lost(self, batch: Batch | None) -> list[Batch]:
-        """Return `batch`, if there is one, and others that no thread goes on with. Needs the lock."""
-        self._current = self._taken = self._ahead = None  # no worker would come for those
-        self._is_busy = False
-        self._overlap.ends()
-        lost = [] if batch is None else [batch]
-        return lost + [each for each in self._out_of_hand() if each is not batch]
+    def give_up(self, batch: Batch | None, error: BaseException) -> None:
+        """Answer `batch`, or all calls if there is none, with `error`, a fault of this library."""
+        self.lock.free()
+        with self.lock.later, self.lock:
+            self._current = self._taken = self._ahead = None  # no worker would come for those
+            self._is_busy = False
+            self._overlap.ends()
+        super().give_up(batch, error)
 
     def _out_of_hand(self) -> list[Batch]:
-        """Return the batches that no thread has in hand. Needs the lock."""
         passages = (self._current, self._ahead, self._taken, self._finishing)
         in_hand = [passage.batch for passage in passages if passage is not None]
         return [each for each in self.batcher.running if each not in in_hand]

@@ -25,8 +25,7 @@ from batched._core.halves import Aside
 from batched._core.shared_turns import Account
 from batched._drivers.circles import WORKERS, forget_worker
 from batched._drivers.current_worker import BROKEN, OF_THREAD, Worker
-from batched._drivers.fork_and_exit import NO_THREAD, register, start_thread
-from batched._drivers.private_python import HAS_DAEMONS
+from batched._drivers.fork_and_exit import NO_THREAD, new_thread, register, start_thread
 from batched._drivers.runners import Runners
 from batched._drivers.shared_workers import Agenda, SharedWorkers
 from batched._drivers.step_lock import StepLock, is_outdated, new_step_lock
@@ -88,12 +87,17 @@ class PoolWorker:
         self.not_before = -inf
         self.when_started: list[Callable[[BaseException | None], object]] = []
 
-    def count(self, name: str, batches: int, items: int) -> None:
-        """Count what it has run of the function of this name since it last did, and the time of that."""
+    def count(self, name: str, batch: Batch, size: int) -> None:
+        """Count a batch of the function of this name, of this `size` as it began; or its last step.
+
+        And the time since it last did.
+        """
         now = monotonic()
         served = self.served.setdefault(name, Served())
-        served.batches += batches
-        served.items += items
+        items, batch.fresh = getattr(batch, "fresh", size), None
+        if items is not None:
+            served.batches += 1
+            served.items += items
         served.seconds += now - self.counted_until
         self.counted_until = now
 
@@ -228,8 +232,7 @@ class WorkerPool:
 
     def _start_thread(self, worker: PoolWorker) -> None:
         """Start the thread of `worker`. Needs the lock."""
-        name = f"batched: {self.name} {worker.name}"
-        thread = threading.Thread(target=self._run, args=(worker,), name=name, daemon=HAS_DAEMONS)
+        thread = new_thread(f"batched: {self.name} {worker.name}", self._run, worker)
         try:
             self.members.add(thread)
             worker.thread = thread
@@ -402,11 +405,8 @@ class WorkerPool:
             seconds = monotonic() - began
             worker.busy_since = worker.runs = None
             self.agenda.ended.append((account, None if is_aside else seconds))
-            has_steps = worker.counted_until != began
-            if has_steps:
-                worker.count(account.name, *_last_step(batch))
-            elif not is_aside:
-                worker.count(account.name, 1, size)
+            if not is_aside:
+                worker.count(account.name, batch, size)
         why = BROKEN.pop(me, None)
         if why is not None:
             worker.restarts += 1
@@ -423,7 +423,7 @@ class WorkerPool:
     def stepped(self, account: Account, batch: Batch) -> None:
         """Count a step of `batch`, which the calling worker runs: it may be refilled for hours."""
         worker = self.workers[OF_THREAD[_thread.get_ident()].index]
-        worker.count(account.name, *_last_step(batch))
+        worker.count(account.name, batch, batch.size)
 
     def _next(self) -> tuple[SharedWorkers, Batch] | None:
         """Wait for the turn and the next batch, and give the turn back; None if this worker is to end."""
@@ -490,15 +490,6 @@ def _has_started(gate: _thread.LockType, errors: list[BaseException], error: Bas
     if error is not None:
         errors.append(error)
     gate.release()
-
-
-def _last_step(batch: Batch) -> tuple[int, int]:
-    """Return how many batches a step counts as, one or none if it is counted, and how many items began."""
-    if not hasattr(batch, "fresh"):
-        return 0, 0
-    items = batch.fresh
-    del batch.fresh
-    return 1, items
 
 
 async def _awaited(awaitable: Any) -> Any:

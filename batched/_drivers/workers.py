@@ -14,8 +14,8 @@ from batched._core.batch import Batch
 from batched._core.batcher import Batcher
 from batched._drivers.circles import WORKERS, forget_worker
 from batched._drivers.driver import Driver
-from batched._drivers.fork_and_exit import NO_THREAD, start_thread
-from batched._drivers.private_python import HAS_DAEMONS, frames_of_threads
+from batched._drivers.fork_and_exit import NO_THREAD, new_thread, start_thread
+from batched._drivers.private_python import frames_of_threads
 from batched._drivers.step_lock import StepLock, is_outdated
 from batched._logs import log_error
 
@@ -181,12 +181,9 @@ class Workers:
 
     def _start_thread(self) -> None:
         """Start one more worker. Needs the lock."""
-        # A daemon thread outlives the main thread only as long as `at_exit` waits for it.
         used = [self._indices.get(member) for member in self.members]
         index = next(each for each in range(len(used) + 1) if each not in used)
-        thread = threading.Thread(
-            target=self._run, args=(index,), name=f"batched: {self._work.name}", daemon=HAS_DAEMONS
-        )
+        thread = new_thread(f"batched: {self._work.name}", self._run, index)
         self._indices = {member: at for member, at in self._indices.items() if member in self.members}
         try:
             self._indices[thread] = index

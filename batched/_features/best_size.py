@@ -77,10 +77,9 @@ class BestSizes(Feature):
 
     def begin(self, river: River, options: Options) -> None:
         """Begin with nothing learned."""
-        super().begin(river, options)
         self.sizes = None
         self._is_fixed = options.batch_sizes is not None
-        self.configure(options)
+        super().begin(river, options)
 
     def configure(self, options: Options) -> None:
         """Learn, or not; anew if another number is allowed."""
@@ -96,8 +95,7 @@ class BestSizes(Feature):
         self.limit = None if sizes is None else sizes.size
         self.is_at_rest = sizes is None or sizes.is_at_rest
         hooks = () if sizes is None else _TRIES if sizes.is_due else _LEARNS
-        if hooks != self.hooks:
-            self.have(*hooks)
+        self.have(*hooks)
 
     def room(self, queue: Any, room: int, now: float) -> int:
         """Return the size that is to be tried, if there is time and there are items for it."""

@@ -14,7 +14,6 @@ from batched._core.batch import Batch
 from batched._core.halves import Half, halves_of, one_ahead, singles_of
 from batched._core.hooks import Feature, Run
 from batched._core.options import Options
-from batched._core.river import River
 from batched._policy.one_by_one import OneByOne
 from batched._policy.out_of_memory import is_out_of_memory
 from batched._policy.result_count import ResultCount
@@ -46,18 +45,13 @@ class KnowsSizes(Protocol):
 class Isolation(Feature):
     """Divides batches that fail, or that would, as the function fails for several items at once."""
 
+    hooks: tuple[str, ...] = _AT_REST
+
     def __init__(self, sizes: KnowsSizes) -> None:
         self._sizes = sizes
         self._pause = Pause()
         self._one_by_one = OneByOne()
         self._results = ResultCount()
-
-    def begin(self, river: River, options: Options) -> None:
-        """Go on with what is known, for a new queue."""
-        super().begin(river, options)
-        self._isolates = options.isolate_errors
-        if not self.hooks:
-            self.hooks = _AT_REST
 
     def configure(self, options: Options) -> None:
         """Follow new options."""
@@ -100,8 +94,7 @@ class Isolation(Feature):
         return not batch.begun and self._divide(batch, error, started, now)
 
     def _divide(self, batch: Batch, error: BaseException, started: float, now: float) -> bool:
-        if self.hooks != _WATCHES:
-            self.have(*_WATCHES)
+        self.have(*_WATCHES)
         if hasattr(batch, "blames_worker"):
             if self._runs_elsewhere(batch, error, started):
                 return True

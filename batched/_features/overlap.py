@@ -21,7 +21,6 @@ from typing import Any, Protocol
 from batched._core.batch import Batch
 from batched._core.hooks import Feature, Run
 from batched._core.options import Options
-from batched._core.river import River
 from batched._policy.batch_cost import BatchCost
 from batched._policy.window import ANY_NUMBER, StartReason
 
@@ -59,12 +58,6 @@ class Overlap(Feature):
         self._in_function: Batch | None = None
         self._since = 0.0  # when that began
         self._size = 0
-
-    def begin(self, river: River, options: Options) -> None:
-        """Go on with what is known, for a new queue."""
-        super().begin(river, options)
-        self._adaptive = options.adaptive
-        self._tell_slots()
 
     def configure(self, options: Options) -> None:
         """Follow new options."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from inspect import signature
 from itertools import pairwise
@@ -439,6 +440,70 @@ def test_errors_are_noted(traces: Traces) -> None:
     assert returned.attributes["error.type"] == "KeyError"
     assert returned.attributes["batched.batch.failed"] == 1
     assert not returned.status.is_ok
+
+
+def test_a_span_ends_with_what_on_batch_is_told(traces: Traces) -> None:
+    """How long its oldest call waited, how much of it is padding, and whether it runs again."""
+    gate = Gate(lambda items: [1 / item for item in items], shut=True)
+    fn = batched.dynamically(gate, timeout_ms=0, name="fn")
+    first = fn.submit(1)
+    gate.wait_for_batch()
+    futures = [fn.submit(item) for item in (1, 0)]
+    gate.open()
+    assert isinstance(futures[1].exception(PATIENCE_S), ZeroDivisionError)
+    assert (first.result(PATIENCE_S), futures[0].result(PATIENCE_S)) == (1, 1)
+    fn.shutdown()
+    spans = traces.spans("batch fn")
+    again = [span.attributes.get("batched.batch.runs_again") for span in spans]
+    assert again == [None, True, None, None]
+    assert [span.attributes.get("error.type") for span in spans] == [
+        "ZeroDivisionError" if fails else None for fails in (False, True, False, True)
+    ]
+    assert spans[1].attributes["batched.batch.waited_ms"] > 0
+
+
+def test_a_warm_up_has_no_span(traces: Traces) -> None:
+    """As it is no batch in `stats`."""
+    fn = batched.dynamically(same, batch_sizes=(1,), timeout_ms=0, name="fn")
+    fn.warm_up(1)
+    assert fn(1) == 1
+    fn.shutdown()
+    assert len(traces.spans("batch fn")) == 1
+
+
+@pytest.mark.parametrize("ends", ["by itself", "left", "with an error", "with too many pieces"])
+def test_the_span_of_a_batch_that_is_refilled_ends_with_it(traces: Traces, ends: str) -> None:
+    """Though there is a record of each of its steps."""
+    may_go_on = threading.Event()
+
+    def steps(items: list[int]) -> Iterator[list[int]]:
+        yield items
+        assert may_go_on.wait(PATIENCE_S)
+        yield items
+        if ends == "with an error":
+            raise ValueError("unlucky")
+        while ends == "left":
+            yield items
+        if ends == "with too many pieces":
+            yield [*items, 1]
+
+    fn = batched.dynamically(steps, timeout_ms=0, continuous=True, name="fn")
+    pieces = fn.stream(1)
+    next(pieces)
+    assert not traces.spans("batch fn")
+    may_go_on.set()
+    if ends == "left":
+        pieces.close()
+        until(lambda: traces.spans("batch fn"))
+    elif ends == "by itself":
+        assert list(pieces) == [1]
+    else:
+        with pytest.raises((ValueError, batched.BatchError)):
+            list(pieces)
+    (batch,) = traces.spans("batch fn")
+    types = {"with an error": "ValueError", "with too many pieces": "BatchError"}
+    assert batch.attributes.get("error.type") == types.get(ends)
+    fn.shutdown()
 
 
 def too_many(items: list[int]) -> list[int]:

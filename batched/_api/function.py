@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from batched._api.amap import TaskReadAhead, amap_items
 from batched._api.binding import Bindable, Driver, DriverT
-from batched._api.decorate import changed, check_names, takes_changes, written_for_class
+from batched._api.decorate import check_names, takes_changes, written_for_class
 from batched._api.map_types import AsyncAnswers
 from batched._api.option_types import CallChanges, Changes
 from batched._api.streams import AsyncStream, open_async_stream
@@ -237,7 +237,7 @@ class DecoratedFunction(Bindable[DriverT]):
             ValueError: An option is out of range.
 
         """
-        return self.with_call_options(changed(self._shared.call_options, changes))
+        return self._with(changes)
 
     @property
     def stats(self) -> Stats:

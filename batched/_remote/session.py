@@ -8,7 +8,7 @@ import logging
 import os
 import secrets
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from time import perf_counter
 from typing import Any, Protocol
@@ -37,7 +37,7 @@ from batched._remote.frames import (
 )
 from batched._remote.greeting import ClientGreeting, ServerGreeting
 from batched._remote.requests import PLAIN, Wanted, wanted
-from batched._remote.served import Elements, Served, Why, drop_task
+from batched._remote.served import Served, Why, drop_task
 from batched._remote.values import Codec, apart, are_plain, is_plain, readable
 from batched.errors import BatchError
 
@@ -355,9 +355,9 @@ class Session(asyncio.BufferedProtocol):
                 return
             if want.flags & Flag.STREAM or (served.callers_ask and call.size):
                 streams = bool(want.flags & Flag.STREAM)
-                work = self._answer_in_task(number, began, served, call, streams=streams)
-                task = self._loop.create_task(work)
-                self._running[number] = drop_task, task
+                send = partial(self._send_pieces, number, served)
+                work = partial(send if streams else served.with_cache, call)
+                self._answer_in_task(number, began, work, None if streams else _many(call), call)
                 return
             if not call.missing:
                 self._answer(number, began, served.at_once(call), many=_many(call))
@@ -403,14 +403,8 @@ class Session(asyncio.BufferedProtocol):
 
     def _one_by_one(self, number: int, began: float, served: Served, want: Wanted, value: list[Any]) -> None:
         """Answer elements of a map of which one is refused: each is a call of its own."""
-
-        def end(rows: list[Any]) -> None:
-            if self._running.pop(number, None) is not None:
-                self._answer(number, began, rows, many=True)
-
-        elements = Elements(served, want, value, self.client, end)
-        self._running[number] = Elements.drop, elements
-        elements.queue()
+        work = partial(served.one_by_one, want, value, self.client)
+        self._answer_in_task(number, began, work, many=True)
 
     def answered(self, calls: list[Call]) -> None:
         """Send the answers of calls, but of those of which the callers have left."""
@@ -515,22 +509,27 @@ class Session(asyncio.BufferedProtocol):
         payload, buffers = encoded_error(self._codec, error, left)
         return frame(Kind.ERROR, 0, number, _us_since(began), payload, buffers)
 
-    async def _answer_in_task(
-        self, number: int, began: float, served: Served, call: Call, *, streams: bool
+    def _answer_in_task(
+        self,
+        number: int,
+        began: float,
+        work: Callable[[], Awaitable[Any]],
+        many: bool | None,  # noqa: FBT001
+        call: Call | None = None,
     ) -> None:
-        """Answer a call that awaits something here: a cache, or room for each of its pieces."""
-        try:
-            if streams:
-                await self._send_pieces(number, served, call)
+        """Answer a call that awaits something here: a cache, or room for each of its pieces, or elements."""
+
+        async def answer() -> None:
+            try:
+                found = await work()
+            except BaseException as error:  # noqa: BLE001
+                if self._running.pop(number, None) is not None:  # else its caller has left
+                    self._fail(number, began, error, None if call is None else call.left)
             else:
-                await served.with_cache(call)
-        except BaseException as error:  # noqa: BLE001
-            if self._running.pop(number, None) is not None:  # else its caller has left
-                self._fail(number, began, error, call.left)
-        else:
-            if self._running.pop(number, None) is not None:
-                answer = None if streams else served.answer(call)
-                self._answer(number, began, answer, many=None if streams else _many(call))
+                if self._running.pop(number, None) is not None:
+                    self._answer(number, began, found, many=many)
+
+        self._running[number] = drop_task, self._loop.create_task(answer())
 
     async def _send_pieces(self, number: int, served: Served, call: Call) -> None:
         pieces = open_async_stream(served.driver, call)

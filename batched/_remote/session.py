@@ -38,7 +38,7 @@ from batched._remote.frames import (
 from batched._remote.greeting import ClientGreeting, ServerGreeting
 from batched._remote.requests import PLAIN, Wanted, wanted
 from batched._remote.served import Served, Why, drop_task
-from batched._remote.values import Codec, apart, are_plain, is_plain, readable
+from batched._remote.values import Codec, Unreadable, apart, are_plain, is_plain, plain_values
 from batched.errors import BatchError
 
 _MOST_US = (1 << 32) - 1
@@ -312,32 +312,20 @@ class Session(asyncio.BufferedProtocol):
         began = perf_counter()
         served = self._served(found)
         read, payload = rows(CALL_ROW, found)
-        try:
-            values = self._codec.load_plain(payload)
-        except Exception:  # noqa: BLE001  a library of some is missing here
-            read, values = self._readable(read, payload, began)
-        if len(values) != len(read):
-            raise FrameError(f"a frame of {len(read)} calls has {len(values)} arguments")
-        if served.takes_all and {row[1] for row in read} == {Flag.ONE}:
+        values, are_read = plain_values(self._codec, payload, len(read))
+        if are_read and served.takes_all and {row[1] for row in read} == {Flag.ONE}:
             self._begin_all([row[0] for row in read], began, served, values)
             return
         for (number, flags, left_s, allowed_s), value in zip(read, values, strict=True):
+            if isinstance(value, Unreadable):
+                self.calls += 1
+                self._fail(number, began, value.error)
+                continue
             want = PLAIN
             if flags != Flag.ONE:
                 left = left_s if flags & Flag.DEADLINE else None
                 want = Wanted(Kind.CALL, flags, left, allowed_s)
             self._begin(number, began, served, want, value)
-
-    def _readable(self, read: list[Any], payload: Bytes, began: float) -> tuple[list[Any], list[Any]]:
-        """Fail the calls of arguments that cannot be read here; return the others."""
-        try:
-            kept, values, failed = readable(self._codec, read, payload)
-        except Exception as broken:
-            raise FrameError(f"the arguments of {len(read)} calls cannot be read: {broken}") from broken
-        for row, error in failed:
-            self.calls += 1
-            self._fail(row[0], began, error)
-        return kept, values
 
     def _begin(self, number: int, began: float, served: Served, want: Wanted, value: Any) -> None:
         if number in self._running:

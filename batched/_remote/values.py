@@ -11,7 +11,7 @@ from collections import ChainMap
 from collections.abc import Sequence
 from typing import Any, Protocol, Self, TypeAlias
 
-from batched._remote.frames import MOST_BUFFERS, Bytes
+from batched._remote.frames import MOST_BUFFERS, Bytes, FrameError
 
 Encoded: TypeAlias = "tuple[Bytes, list[Bytes]]"
 """A payload, and the buffers beside it."""
@@ -61,17 +61,26 @@ def apart(rows: list[Any], error: BaseException) -> list[Any]:
     return found
 
 
-def readable(
-    codec: Codec, rows: list[Any], payload: Bytes
-) -> tuple[list[Any], list[Any], list[tuple[Any, BaseException]]]:
-    """Return the rows of which the plain values can be read here, these values, and the rest with errors."""
-    values = codec.load_apart(payload)
-    if isinstance(values, Unreadable):  # arrays that are alike are one
-        values = [values] * len(rows)
-    found = [*zip(rows, values, strict=True)]
-    kept = [each for each in found if not isinstance(each[1], Unreadable)]
-    failed = [(row, value.error) for row, value in found if isinstance(value, Unreadable)]
-    return [row for row, _ in kept], [value for _, value in kept], failed
+def plain_values(codec: Codec, payload: Bytes, count: int) -> tuple[list[Any], bool]:
+    """Return so many plain values, and whether all can be read here: else some are `Unreadable`.
+
+    Raises:
+        FrameError: There are none, or not so many.
+
+    """
+    try:
+        try:
+            values, are_read = codec.load_plain(payload), True
+        except Exception:  # noqa: BLE001  a library of some is missing here
+            values, are_read = codec.load_apart(payload), False
+            if isinstance(values, Unreadable):  # arrays that are alike are one
+                values = [values] * count
+        found = len(values)
+    except Exception as broken:
+        raise FrameError(f"{count} values cannot be read: {broken}") from broken
+    if found != count:
+        raise FrameError(f"a frame of {count} calls has {found} values")
+    return values, are_read
 
 
 class Codec(Protocol):

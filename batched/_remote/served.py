@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from asyncio import CancelledError, Event, Task, create_task, get_running_loop, sleep
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextvars import Context
 from functools import partial
 from math import inf
@@ -104,7 +104,8 @@ class Served:
             call = self._call(wanted.flags, value, now)
             call.tenant = tenant
             if call.is_divided:
-                _give(call.parts, tenant)
+                for each in call.parts:
+                    each.tenant = tenant
         elif tenant is NO_TENANT:
             call = self._call(wanted.flags, value, now)
         else:
@@ -167,8 +168,6 @@ class Served:
                 found.append(error)
             else:
                 call.tenant = client
-                if call.is_divided:
-                    _give(call.parts, client)
                 call.context = context
                 call.waits_at = answers
                 found.append(call)
@@ -276,11 +275,6 @@ class Served:
         """Return the answer of `call`, where the callers ask an asynchronous cache; raise its error."""
         await answer_with_cache(self.driver, call, self.name, waits=hasattr(call, "flow"))  # it is of a map
         return self.answer(call)
-
-
-def _give(parts: Iterable[Call], tenant: Any) -> None:
-    for each in parts:
-        each.tenant = tenant
 
 
 def _woken(answers: Outbox, call: Call, _: object) -> None:

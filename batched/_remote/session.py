@@ -379,8 +379,6 @@ class Session(asyncio.BufferedProtocol):
         for number, call in zip(numbers, served.plain(values, self.client, self._host.answers), strict=True):
             if isinstance(call, BaseException):
                 self._fail(number, began, call)
-            elif not call.missing:
-                self._answer(number, began, served.at_once(call), many=_many(call))
             else:
                 call.waiter = self, number, began, served
                 self._running[number] = served.drop, call

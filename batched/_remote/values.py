@@ -7,9 +7,10 @@ import importlib
 import io
 import pickle
 import sys
+from abc import ABC, abstractmethod
 from collections import ChainMap
 from collections.abc import Sequence
-from typing import Any, Protocol, Self, TypeAlias
+from typing import Any, Self, TypeAlias
 
 from batched._remote.frames import MOST_BUFFERS, Bytes, FrameError
 
@@ -83,35 +84,35 @@ def plain_values(codec: Codec, payload: Bytes, count: int) -> tuple[list[Any], b
     return values, are_read
 
 
-class Codec(Protocol):
+class Codec(ABC):
     """How values become bytes, and bytes values."""
 
     name: str
-    plain: frozenset[type]
+    plain: frozenset[type] = frozenset()
     """Classes of which each object has bytes that can be read, so that several can share a frame."""
 
-    def dump_plain(self, values: list[Any]) -> bytes:
-        """Return the bytes of plain values together."""
-        ...
+    @abstractmethod
+    def dump(self, value: Any) -> Encoded:
+        """Return the bytes of `value`; raise if there are none."""
 
-    def load_plain(self, payload: Bytes) -> list[Any]:
-        """Return the plain values of these bytes."""
-        ...
+    @abstractmethod
+    def load(self, payload: Bytes, buffers: Sequence[bytearray] = ()) -> Any:
+        """Return the value of these bytes."""
 
     def load_apart(self, payload: Bytes, buffers: Sequence[bytearray] = ()) -> Any:
         """Return the value, with an `Unreadable` for each object of a class that cannot be imported here."""
-        ...
+        return self.load(payload, buffers)
 
-    def dump(self, value: Any) -> Encoded:
-        """Return the bytes of `value`; raise if there are none."""
-        ...
+    def dump_plain(self, values: list[Any]) -> bytes:
+        """Return the bytes of plain values together."""
+        raise NotImplementedError
 
-    def load(self, payload: Bytes, buffers: Sequence[bytearray]) -> Any:
-        """Return the value of these bytes."""
-        ...
+    def load_plain(self, payload: Bytes) -> list[Any]:
+        """Return the plain values of these bytes."""
+        raise NotImplementedError
 
 
-class Pickles:
+class Pickles(Codec):
     """Values of any class that the other side can import, for processes of one user that trust each other.
 
     torch's own pickles of a tensor take a file in memory and two copies; these take the numpy array that
@@ -175,7 +176,7 @@ class Pickles:
         pickler.dump(value)
         return file.getvalue(), buffers
 
-    def load(self, payload: Bytes, buffers: Sequence[bytearray]) -> Any:
+    def load(self, payload: Bytes, buffers: Sequence[bytearray] = ()) -> Any:
         """Return the value of these bytes."""
         return pickle.loads(payload, buffers=buffers) if buffers else pickle.loads(payload)  # noqa: S301
 

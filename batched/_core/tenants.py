@@ -9,10 +9,13 @@ together: calls that the process of a server makes of its own function.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
+from operator import attrgetter
 
 from batched._core.call import Call, Slice
 from batched._core.line import Line
 from batched._core.turns import Flow, Turns, large_calls
+
+_ITEMS = attrgetter("items")
 
 
 def tenant_of(call: Call) -> Hashable:
@@ -140,11 +143,7 @@ class Tenants:
     def next_outside(self) -> Call:
         """Return the call that is let in next: its tenant has least in the queue of those that wait."""
         waiting = [tenant for tenant in self._known.values() if tenant.outside]
-        return next(iter(min(waiting, key=_items).outside))
-
-
-def _items(tenant: _Tenant) -> int:
-    return tenant.items
+        return next(iter(min(waiting, key=_ITEMS).outside))
 
 
 def _may_be_refused(call: Call) -> bool:

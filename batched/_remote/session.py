@@ -343,7 +343,7 @@ class Session(asyncio.BufferedProtocol):
                 return
             if want.flags & Flag.STREAM or (served.callers_ask and call.size):
                 streams = bool(want.flags & Flag.STREAM)
-                send = partial(self._send_pieces, number, served)
+                send = partial(self._send_pieces, number, began, served)
                 work = partial(send if streams else served.with_cache, call)
                 self._answer_in_task(number, began, work, None if streams else _many(call), call)
                 return
@@ -469,8 +469,7 @@ class Session(asyncio.BufferedProtocol):
                 payload, buffers = self._codec.dump(answer)
             else:
                 flags, payload, buffers = encoded_rows(self._codec, answer, many=many)
-            parts = frame(Kind.RESULT, flags, number, _us_since(began), payload, buffers)
-            self._check_size(parts)
+            parts = self._frame(Kind.RESULT, number, began, payload, buffers, flags)
         except BaseException as error:  # noqa: BLE001  of an object that cannot be made bytes of
             self._fail(number, began, unsent(error))
         else:
@@ -479,21 +478,23 @@ class Session(asyncio.BufferedProtocol):
     def _fail(self, number: int, began: float, error: BaseException, left: str | None = None) -> None:
         try:
             try:
-                parts = self._frame_of_error(number, began, error, left)
-                self._check_size(parts)
+                parts = self._frame(Kind.ERROR, number, began, *encoded_error(self._codec, error, left))
             except FrameError as too_long:
                 told = BatchError(f"{type(error).__name__} of the server cannot be sent: {too_long}")
-                parts = self._frame_of_error(number, began, told, left)
+                parts = self._frame(Kind.ERROR, number, began, *encoded_error(self._codec, told, left))
         except BaseException:  # there is no memory for it: the call would wait for ever
             self.abort()
             raise
         self._write(parts)
 
-    def _frame_of_error(
-        self, number: int, began: float, error: BaseException, left: str | None
+    def _frame(  # noqa: PLR0913, PLR0917  as `frame`
+        self, kind: int, number: int, began: float, payload: Bytes, buffers: list[Bytes], flags: int = 0
     ) -> list[Bytes]:
-        payload, buffers = encoded_error(self._codec, error, left)
-        return frame(Kind.ERROR, 0, number, _us_since(began), payload, buffers)
+        """Return the parts of a frame; `FrameError` if the client would not take it."""
+        parts = frame(kind, flags, number, _us_since(began), payload, buffers)
+        if (size := size_of(parts)) > self._most_bytes:
+            raise FrameError(f"it has {size} bytes, and the client takes {self._most_bytes} at most")
+        return parts
 
     def _answer_in_task(
         self,
@@ -517,25 +518,18 @@ class Session(asyncio.BufferedProtocol):
 
         self._running[number] = drop_task, self._loop.create_task(answer())
 
-    async def _send_pieces(self, number: int, served: Served, call: Call) -> None:
+    async def _send_pieces(self, number: int, began: float, served: Served, call: Call) -> None:
         pieces = open_async_stream(served.driver, call)
         try:
             async for piece in pieces:
                 try:
-                    payload, buffers = self._codec.dump(piece)
-                    parts = frame(Kind.PIECE, 0, number, 0, payload, buffers)
-                    self._check_size(parts)
+                    parts = self._frame(Kind.PIECE, number, began, *self._codec.dump(piece))
                 except BaseException as broken:
                     raise unsent(broken) from broken
                 self._write(parts)
                 await self._has_room.wait()
         finally:
             pieces.close()
-
-    def _check_size(self, parts: list[Bytes]) -> None:
-        """Raise if the client would not take such a frame."""
-        if (size := size_of(parts)) > self._most_bytes:
-            raise FrameError(f"it has {size} bytes, and the client takes {self._most_bytes} at most")
 
     def _asked(self, found: Frame) -> None:
         began = perf_counter()

@@ -264,12 +264,22 @@ class Served:
     async def _run(self, call: Call, wanted: Wanted) -> None:
         """Queue `call`, and wait until it is answered or late; drop it if this task is cancelled."""
         call.waiter = is_released = Event()
-        self.post(call, wanted, Outbox(get_running_loop(), _set))
+        loop = get_running_loop()
+        loop.call_soon(self._post, call, wanted, Outbox(loop, _wake))  # by no task, as other calls of clients
         try:
             await is_released.wait()
         except CancelledError as left:
             self.drop(call, "expired" if left.args == ("expired",) else "cancelled")
             raise
+
+    def _post(self, call: Call, wanted: Wanted, answers: Outbox) -> None:
+        """Queue `call`; answer it if it is refused."""
+        if call.left is None:
+            try:
+                self.post(call, wanted, answers)
+            except BaseException as error:  # noqa: BLE001  of a callback of the user's, say
+                call.fail(error)
+                call.waiter.set()
 
     async def with_cache(self, call: Call) -> Any:
         """Return the answer of `call`, where the callers ask an asynchronous cache; raise its error."""
@@ -281,7 +291,7 @@ def _woken(answers: Outbox, call: Call, _: object) -> None:
     answers.release([call])
 
 
-def _set(calls: list[Call]) -> None:
+def _wake(calls: list[Call]) -> None:
     for call in calls:
         call.waiter.set()
 

@@ -239,7 +239,7 @@ def read_workers() -> tuple[Counter[tuple[str, str, str, str]], dict[tuple[str, 
 
 def _last_stats(counters: Counters) -> Stats:
     """Return the last figures of a batcher that is gone; the items that it left behind count as cancelled."""
-    stats = counters.snapshot(waiting=0, running=[], again=0, fits=None, best=None, learned=None)
+    stats = counters.snapshot()
     executed_or_late = stats.total_processed + stats.total_expired
     return replace(stats, total_cancelled=stats.total_accepted - executed_or_late)
 

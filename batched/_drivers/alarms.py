@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Coroutine
 from contextvars import Context
 from math import inf
@@ -16,6 +15,7 @@ from batched._core.lazy_heap import DeadlineHeap
 from batched._core.task_awaitable import wake_all
 from batched._drivers.timers import Timer, call_later
 from batched._drivers.wakeups import WOKEN, set_unless_done
+from batched._locks import in_child
 
 _TURN_S = 0.001
 
@@ -67,8 +67,7 @@ def _deadline_while_asleep(watched: ref[Call]) -> float | None:
 
 
 _alarms: WeakKeyDictionary[asyncio.AbstractEventLoop, ref[_Alarm]] = WeakKeyDictionary()
-if hasattr(os, "register_at_fork"):  # a timer may be the parent's alone
-    os.register_at_fork(after_in_child=_alarms.clear)
+in_child(_alarms.clear)  # a timer may be the parent's alone
 
 
 def watch(call: Call, loop: asyncio.AbstractEventLoop) -> None:

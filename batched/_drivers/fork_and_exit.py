@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import _thread
 import atexit
-import os
 import sys
 import threading
 import weakref
@@ -17,6 +16,7 @@ from batched._drivers.private_python import (
     free_lock_of_starts,
     holds_lock_of_starts,
 )
+from batched._locks import in_child
 
 
 class Forkable(Protocol):
@@ -128,5 +128,4 @@ if HAS_DAEMONS:
     atexit.register(at_exit)
 else:
     call_before_threads_are_joined(at_exit)
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+in_child(_after_fork)

@@ -33,7 +33,7 @@ HOOKS = ("door", "queued", "look", "urgent", "start", "room", "took", "failed", 
 class Run:
     """A batch that has run, for all that learn from it."""
 
-    __slots__ = ("answered", "batch", "error", "is_divided", "is_lesson", "joined", "now", "size", "started")
+    __slots__ = ("answered", "batch", "error", "is_divided", "is_lesson", "now", "size", "started")
 
     def __init__(  # noqa: PLR0913
         self,
@@ -45,7 +45,6 @@ class Run:
         *,
         is_divided: bool = False,
         is_lesson: bool = False,
-        joined: int | None = None,
     ) -> None:
         self.batch: Batch = batch
         self.size: int = batch.size
@@ -58,8 +57,6 @@ class Run:
         self.is_divided: bool = is_divided
         """Whether its items run again."""
         self.is_lesson: bool = is_lesson
-        self.joined: int | None = joined
-        """How many of its calls, the last ones, began with this step; None if it is no step."""
 
 
 class Feature:

@@ -15,6 +15,7 @@ from batched._core.batch import Batch
 from batched._core.batcher import Batcher
 from batched._core.call import Call
 from batched._core.change import Change
+from batched._core.mending import close
 from batched._drivers.current_batch import DROP_DEPARTED, IN_THREAD, RUNNING
 from batched._drivers.current_worker import OF_THREAD, Worker
 from batched._drivers.dispatcher import Dispatcher
@@ -113,11 +114,12 @@ class ThreadDispatcher(Dispatcher):
 
         At exit, no consumer is left.
         """
-        if self._pool is not None and self.driver.options.continuous:
-            lets_join = self.batcher.has_calls and not self._pool.agenda.others_wait(self.workers)
+        pool = self._pool if self.driver.options.continuous else None
+        if pool is not None:
+            lets_join = self.batcher.has_calls and not pool.agenda.others_wait(self.workers)
         change = super().step(batch, pieces, lets_join=lets_join)
-        if isinstance(self.workers, SharedWorkers):
-            self.workers.stepped(batch)
+        if pool is not None:
+            pool.stepped(batch)
         if is_exiting():
             raise CancelledError(f"{self.name} was shut down")
         return change
@@ -169,7 +171,7 @@ class ThreadDispatcher(Dispatcher):
     def turn_away(self, error: BaseException | None, left: Literal["cancelled"] | None = None) -> None:
         """Answer all calls that wait with `error`, or as after the end: no worker will run them."""
         given = error or self.driver.closed_error()
-        self.take_step(lambda batcher: batcher.close(given, left), may_refuse=False)
+        self.take_step(lambda batcher: close(batcher, given, left), may_refuse=False)
 
     def refuse(self, error: BaseException) -> None:
         """Give `error` to all calls that wait, and to those that run again, as no worker will run them.
@@ -183,7 +185,7 @@ class ThreadDispatcher(Dispatcher):
         try:
             with self.lock:
                 self.batcher.end_first(error, monotonic())
-                self.batcher.close(error)
+                close(self.batcher, error)
         except BaseException as fault:
             self.recover(fault, may_refuse=False)
             raise

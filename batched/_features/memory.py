@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from batched._core.batch import Batch
 from batched._core.halves import Half, halves_of
@@ -12,23 +12,7 @@ from batched._core.options import Options
 from batched._policy.memory_limit import MemoryLimit
 from batched._policy.out_of_memory import is_out_of_memory
 from batched._policy.search import Search
-
-
-class KnowsSizes(Protocol):
-    """What knows which sizes the function is given."""
-
-    @property
-    def smallest(self) -> int:
-        """The fewest items that the function is given."""
-        ...
-
-    def size_of(self, items: int) -> int:
-        """Return how many items the function is given with a batch of so many."""
-        ...
-
-    def at_most(self, items: int) -> int:
-        """Return the largest size of no more than so many items, or else the smallest of all."""
-        ...
+from batched._policy.size_choice import KnowsSizes
 
 
 class FitsMemory(Feature):

@@ -101,7 +101,8 @@ class Overlap(Feature):
             return ANY_NUMBER
         if not queue.items:
             return 1
-        lacking: int = queue.batch_size - queue.items - self._running_items() + 1
+        running = sum(batch.size for batch in self.river.running)
+        lacking: int = queue.batch_size - queue.items - running + 1
         return max(lacking, 1)
 
     def gives_up(self, batch: Batch, more: int, now: float) -> bool:
@@ -202,9 +203,6 @@ class Overlap(Feature):
         batches = -(-items // size)
         prepare, function, finish = (self._seconds(stage, size) for stage in _STAGES)
         return max(prepare, busy_s) + function + finish + (batches - 1) * self._slowest_s(size)
-
-    def _running_items(self) -> int:
-        return sum(batch.size for batch in self.river.running)
 
     def _pays(self, items: int) -> bool:
         """Whether `items` run beside the batches that run: not if one batch of all would be faster."""

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Future
 from typing import Any
 
 import batched
-from batched import aio
+from batched import DONE, aio
 from tests.kit.gate import PATIENCE_S, Gate
 from tests.kit.interrupts import Interrupt
 from tests.kit.kept import driver_of
@@ -41,9 +41,11 @@ async def staged(items: Any) -> Any:
     return items
 
 
-ON_LOOPS = OPTIONS | {
+ON_LOOPS: dict[str, Callable[[], dict[str, Any]]] = OPTIONS | {
     "window": lambda: {"timeout_ms": 2, "adaptive": False},
     "stages": lambda: {"prepare": staged, "finish": staged},
+    "stream": dict,
+    "continuous": lambda: {"continuous": True},
 }
 WORKERS = batched.Workers(1)
 IN_THREADS = OPTIONS | {"workers": lambda: {"workers": WORKERS}}
@@ -111,26 +113,56 @@ def interrupt_loop(option: str, stride: int, inside: str | None = None) -> None:
         at += stride
 
 
+async def echo(items: list[int]) -> list[int]:
+    """Return the items."""
+    await asyncio.sleep(0)
+    return items
+
+
+async def twice(items: list[int]) -> AsyncIterator[list[Any]]:
+    """Yield each item twice."""
+    for _ in range(2):
+        await asyncio.sleep(0)
+        yield items
+
+
+async def twice_refilled(items: list[int]) -> AsyncIterator[list[Any]]:
+    """Yield each item twice, also those that join."""
+    live = [(item, 0) for item in items]
+    while True:
+        await asyncio.sleep(0)
+        change = yield [DONE if step == 2 else item for item, step in live]
+        live = [(item, step + 1) for at, (item, step) in enumerate(live) if at not in change.left]
+        live += [(item, 0) for item in change.joined]
+
+
+STREAMS = {"stream": twice, "continuous": twice_refilled}
+
+
 def ask_on_loop(option: str, interrupt: Interrupt) -> None:
     """Ask a batched function on a loop that is interrupted, and see that all have an answer."""
-
-    async def echo(items: list[int]) -> list[int]:
-        await asyncio.sleep(0)
-        return items
-
-    fn = aio.dynamically(echo, batch_size=4, **{"timeout_ms": 0, **ON_LOOPS[option]()})
+    options = ON_LOOPS[option]()
+    fn: Any = aio.dynamically(STREAMS.get(option, echo), batch_size=4, **{"timeout_ms": 0, **options})
     asked: list[int | list[int]] = [0, 1, 2, 3, 4, [5, 6, 7, 8, 9, 10]]
     callers: list[asyncio.Task[Any]] = []
 
+    async def read(item: Any) -> list[Any]:
+        return [piece async for piece in fn.astream(item)]
+
     async def ask() -> None:
         callers.extend(asyncio.ensure_future(fn(item)) for item in asked)
+        if option in STREAMS:
+            callers.extend(asyncio.ensure_future(read(item)) for item in asked)
         await asyncio.wait(callers, timeout=PATIENCE_S)
+
+    def right(item: Any) -> Any:
+        return [item, item] if option in STREAMS else item
 
     async def look() -> None:
         where = (option, interrupt.at, interrupt.place)
         _, pending = await asyncio.wait(callers, timeout=PATIENCE_S) if callers else ((), ())
         assert not pending, where
-        assert await asyncio.wait_for(fn(77), PATIENCE_S) == 77, where
+        assert await asyncio.wait_for(fn(77), PATIENCE_S) == right(77), where
 
     loop = asyncio.new_event_loop()
     try:
@@ -138,9 +170,9 @@ def ask_on_loop(option: str, interrupt: Interrupt) -> None:
         interrupt.during(lambda: loop.run_until_complete(main))
         assert free_again(fn), (option, interrupt.at, interrupt.place)
         loop.run_until_complete(look())
-        for item, caller in zip(asked, callers, strict=False):
+        for item, caller in zip([*asked, *asked], callers, strict=False):
             if not caller.cancelled() and caller.exception() is None:
-                assert caller.result() == item
+                assert caller.result() == right(item)
         loop.run_until_complete(asyncio.wait([main], timeout=PATIENCE_S))
         if main.done() and not main.cancelled():
             main.exception()

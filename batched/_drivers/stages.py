@@ -209,8 +209,6 @@ class StagedThreadDispatcher(StagesInTurn):
                 return self._taken.batch
             if passage.failure is not None:
                 return None
-            if self.driver.closed:
-                batcher.drain()
             if batcher.has_calls:
                 found = self._take_ahead(batcher, monotonic())
                 if isinstance(found, Batch):
@@ -263,8 +261,6 @@ class StagedThreadDispatcher(StagesInTurn):
             elif looks:
                 # A batch is taken only after callers that were answered, and callbacks of their futures, had
                 # a chance to call again or to leave.
-                if self.driver.closed:
-                    batcher.drain()
                 found = batcher.next(now, answers_first=True)
             waits = batcher.has_calls
         if waits and not looks:

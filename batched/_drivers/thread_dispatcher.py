@@ -95,8 +95,6 @@ class ThreadDispatcher(Dispatcher):
             if is_alone:
                 # A batch is taken only after callers that were answered, and callbacks of their futures, had
                 # a chance to call again or to leave.
-                if self.driver.closed:
-                    batcher.drain()
                 found = batcher.next(now, answers_first=True)
         if not is_alone and (failure is not None or batcher.leaving):
             # Another worker may be asleep and have the turn: a half may run in it, and it lets go of calls

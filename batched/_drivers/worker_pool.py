@@ -17,7 +17,7 @@ from contextvars import copy_context
 from functools import partial
 from math import inf
 from operator import attrgetter
-from typing import Any, Protocol
+from typing import Any
 
 from batched._clock import monotonic
 from batched._core.batch import Batch
@@ -25,7 +25,7 @@ from batched._core.halves import Aside
 from batched._core.shared_turns import Account
 from batched._drivers.circles import WORKERS, forget_worker
 from batched._drivers.current_worker import BROKEN, OF_THREAD, Worker
-from batched._drivers.fork_and_exit import NO_THREAD, new_thread, register
+from batched._drivers.fork_and_exit import NO_THREAD, HasThreads, new_thread, register
 from batched._drivers.runners import Runners
 from batched._drivers.shared_workers import Agenda, SharedWorkers
 from batched._drivers.step_lock import new_step_lock
@@ -37,14 +37,6 @@ from batched.errors import ClosedError
 _AGAIN = 10.0  # times as long as a failed start took, a worker waits for its next try while others work
 _LEAST_PAUSE_S = 1.0
 _RESTARTS = "%s: restarting the worker %r after %s"
-
-
-class CanShutDown(Protocol):
-    """The driver of a function."""
-
-    def shutdown(self, *, wait: bool, cancel_futures: bool) -> None:
-        """Take no more calls, run or cancel those in the queue."""
-        ...
 
 
 class Served:
@@ -119,7 +111,7 @@ class WorkerPool(TurnTakers):
         self.initializer = initializer
         self.workers: list[PoolWorker] = [PoolWorker(index, each) for index, each in enumerate(names)]
         self.agenda: Agenda = Agenda()
-        self._drivers: weakref.WeakValueDictionary[int, CanShutDown] = weakref.WeakValueDictionary()
+        self._drivers: weakref.WeakValueDictionary[int, HasThreads] = weakref.WeakValueDictionary()
         self.idents: set[int] = set()
         self.runners: Runners = Runners()
         self._handle: weakref.ref[Any] | None = None
@@ -160,7 +152,7 @@ class WorkerPool(TurnTakers):
 
     # -- functions ----------------------------------------------------------------------------------------
 
-    def add(self, driver: CanShutDown) -> None:
+    def add(self, driver: HasThreads) -> None:
         """Have `driver` be shut down with these workers."""
         self._drivers[id(driver)] = driver
 

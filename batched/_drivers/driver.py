@@ -59,7 +59,7 @@ class Driver(ABC):
         register(self)
 
     def after_fork(self) -> None:
-        """Start afresh in the child: calls, and the threads, loops or connections for them, are the parent's."""
+        """Start afresh in the child: calls, and what would answer them, are the parent's."""
         self._begin_anew()
 
     def _begin_anew(self) -> None:

@@ -13,8 +13,8 @@ import logging
 import threading
 import weakref
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from contextvars import copy_context
-from functools import partial
 from math import inf
 from operator import attrgetter
 from typing import Any
@@ -77,7 +77,8 @@ class PoolWorker:
         self.error: BaseException | None = None
         """Why its last start failed."""
         self.not_before = -inf
-        self.when_started: list[Callable[[BaseException | None], object]] = []
+        self.when_started: list[Future[None]] = []
+        """What `start` waits for."""
 
     def count(self, name: str, batch: Batch, size: int) -> None:
         """Count a batch of the function of this name, of this `size` as it began; or its last step.
@@ -219,20 +220,16 @@ class WorkerPool(TurnTakers):
             raise RuntimeError(
                 f"start() was called in a worker of {self.name!r}, which would wait for itself"
             )
-        gates: list[_thread.LockType] = []
-        errors: list[BaseException] = []
+        starting: list[Future[None]] = []
         if not self.closed:
             with self.lock.later, self.lock:
                 for worker in self.workers:
                     if worker.thread not in self.members:  # one that has failed may still be ending
                         self._start_thread(worker)
                     if worker.current is None:
-                        gate = _thread.allocate_lock()
-                        gate.acquire()
-                        worker.when_started.append(partial(_has_started, gate, errors))
-                        gates.append(gate)
-        for gate in gates:
-            gate.acquire()
+                        starting.append(Future())
+                        worker.when_started.append(starting[-1])
+        errors = [error for future in starting if (error := future.exception()) is not None]
         if self.closed:
             raise ClosedError(f"the workers {self.name!r} were shut down")
         if errors:
@@ -285,8 +282,8 @@ class WorkerPool(TurnTakers):
         worker.current = OF_THREAD[_thread.get_ident()] = Worker(worker.index, worker.name, state)
         with self.lock.later, self.lock:
             told, worker.when_started = worker.when_started, []
-        for tell in told:
-            tell(None)
+        for future in told:
+            future.set_result(None)
         return True
 
     def _could_not_start(self, worker: PoolWorker, error: BaseException, began: float) -> None:
@@ -411,7 +408,7 @@ class WorkerPool(TurnTakers):
         me = _thread.get_ident()
         self.runners.close_here(self.name)
         forget_worker()
-        told: list[Callable[[BaseException | None], object]] = []
+        told: list[Future[None]] = []
         with self.lock.later, self.lock:
             self.idents.discard(me)
             self.members.discard(threading.current_thread())
@@ -420,17 +417,11 @@ class WorkerPool(TurnTakers):
                 told, worker.when_started = worker.when_started, []
             error = worker.error
             is_last = not self.members
-        for tell in told:
-            tell(error)
+        for future in told:
+            future.set_exception(error)
         self._wake_sleeper()  # the next one may have to end too
         if is_last and self.agenda.asking:
             self._start()
-
-
-def _has_started(gate: _thread.LockType, errors: list[BaseException], error: BaseException | None) -> None:
-    if error is not None:
-        errors.append(error)
-    gate.release()
 
 
 async def _awaited(awaitable: Any) -> Any:

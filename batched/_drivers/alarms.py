@@ -29,7 +29,7 @@ class _Alarm:
     __slots__ = ("__weakref__", "_calls", "_timer", "_when")
 
     def __init__(self) -> None:
-        self._calls: DeadlineHeap[ref[Call]] = DeadlineHeap(_deadline_while_asleep)  # keeps no call alive
+        self._calls = DeadlineHeap(lambda call: not call.is_woken)
         self._when = inf  # when the timer goes off
         self._timer: Timer | None = None
 
@@ -50,20 +50,13 @@ class _Alarm:
     def _ring(self, loop: asyncio.AbstractEventLoop) -> None:
         self._when = inf
         try:
-            for watched in self._calls.passed(monotonic()):
-                call = watched()
-                if call is not None:
-                    wake_all([call], WOKEN)
+            for call in self._calls.passed(monotonic()):
+                wake_all([call], WOKEN)
         finally:  # also after Ctrl-C
             following = self._calls.next()
             if following < inf:
                 # Some loops have clocks that are coarser, and would come back at once until then.
                 self._start(following, loop, _TURN_S)
-
-
-def _deadline_while_asleep(watched: ref[Call]) -> float | None:
-    call = watched()
-    return None if call is None or call.is_woken else call.deadline
 
 
 _alarms: WeakKeyDictionary[asyncio.AbstractEventLoop, ref[_Alarm]] = WeakKeyDictionary()

@@ -186,8 +186,10 @@ class Batch:
             for at, (call, start, stop) in enumerate(self.slices):
                 part = parts[at]
                 # Else the part itself is an error, an earlier part failed, or the caller has left.
-                if stop - start < call.size and call.missing and not (
-                    may_fail and issubclass(type(part), BaseException)
+                if (
+                    stop - start < call.size
+                    and call.missing
+                    and not (may_fail and issubclass(type(part), BaseException))
                 ):
                     if call.results is None:
                         collator.place((call, start, stop), part)

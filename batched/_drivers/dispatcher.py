@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
 from batched._clock import monotonic
@@ -25,9 +26,11 @@ if TYPE_CHECKING:
 class Dispatcher(ABC):
     """Asks a batcher for batches, and runs them.
 
-    `with dispatcher as batcher:` holds the lock. After it the inputs of calls that have ended are released,
+    `with dispatcher:` holds the lock. After it the inputs of calls that have ended are released,
     results are stored in the cache, and callers are woken, all without the lock.
     """
+
+    __slots__ = ("__dict__", "__enter__", "__weakref__")
 
     raises_interrupts = False
     """Whether a Ctrl-C in the user's cache is raised where it came; else it is only logged."""
@@ -37,12 +40,15 @@ class Dispatcher(ABC):
         self.collator: Any = driver.collator
         self.name: str = driver.name
         self.streams: bool = driver.streams
-        self.lock: StepLock = driver.lock
+        self.use_lock(driver.lock)
         self._spare: Effects | None = None  # what has been done, to be used again
 
-    def __enter__(self) -> Batcher:
-        self.lock.acquire()
-        return self.batcher
+    def use_lock(self, lock: StepLock) -> None:
+        """Guard the batcher by `lock`."""
+        self.lock: StepLock = lock
+        self.__enter__: Callable[[], bool] = (
+            lock.acquire
+        )  # for Python it is a method, without a frame of ours
 
     def __exit__(self, *_: object) -> None:
         effects: Effects | None = None
@@ -114,7 +120,8 @@ class Dispatcher(ABC):
             return  # it has come through the end of the step
         self.lock.free()
         try:
-            with self as batcher:
+            with self:
+                batcher = self.batcher
                 if not is_known:
                     mend(batcher, error)
                     self._count_anew()
@@ -143,7 +150,8 @@ class Dispatcher(ABC):
         split = batch.split(pieces, self.collator)
         calls = batch.calls
         try:
-            with self as batcher:
+            with self:
+                batcher = self.batcher
                 change = cast("StreamBatcher", batcher).step(batch, split, monotonic(), lets_join=lets_join)
         except BaseException as error:
             self.recover(error, may_refuse=False)

@@ -162,7 +162,8 @@ class LoopDispatcher(Dispatcher):
         """Remove and return the next batch of `task`; None if none is due: the task is to end."""
         found: Batch | float | None = None
         try:
-            with self as batcher:
+            with self:
+                batcher = self.batcher
                 found = batcher.next(monotonic())
         except BaseException as error:
             if not self._gives_up(error):
@@ -204,7 +205,8 @@ class LoopDispatcher(Dispatcher):
             if batch is not None:
                 self.batches.discard(batch)
                 try:
-                    with self as batcher:
+                    with self:
+                        batcher = self.batcher
                         now = monotonic()
                         if error is None:
                             has_answered = batcher.finish(batch, parts, now)
@@ -242,7 +244,8 @@ class LoopDispatcher(Dispatcher):
     def _give_up_after(self, error: BaseException, batch: Batch | None) -> None:
         """Answer with `error` the calls of `batch`, and of batches that no task runs."""
         try:
-            with self as batcher:
+            with self:
+                batcher = self.batcher
                 if batch is not None:
                     give_up_batch(batcher, batch, error)
                 self._give_up_lost(error)
@@ -261,7 +264,8 @@ class LoopDispatcher(Dispatcher):
         if not isinstance(error, Exception):
             return False
         log(logging.ERROR, "%s: its event loop's task failed", self.name, error=error)
-        with self as batcher:
+        with self:
+            batcher = self.batcher
             if batch is not None:
                 give_up_batch(batcher, batch, error)
             else:
@@ -283,7 +287,8 @@ class LoopDispatcher(Dispatcher):
     def plan(self, loop: asyncio.AbstractEventLoop) -> None:
         """Plan what a free slot does."""
         try:
-            with self as batcher:
+            with self:
+                batcher = self.batcher
                 delay = batcher.plan(monotonic())
             self._wait(delay, loop)
         except BaseException as error:  # Ctrl-C: the timer may be gone

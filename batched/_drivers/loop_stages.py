@@ -170,7 +170,8 @@ class StagedLoopDispatcher(LoopDispatcher):
         self._past.discard(id(task))
         if batch is not None:
             spent = self._spent.pop(batch, [])
-            with self as batcher:
+            with self:
+                batcher = self.batcher
                 if isinstance(error, _Left):
                     batcher.end_unwanted(batch, monotonic())
                 else:

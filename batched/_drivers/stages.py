@@ -193,7 +193,8 @@ class StagedThreadDispatcher(StagesInTurn):
         """Run the batch function, while another thread may prepare the next batch."""
         batch = passage.batch
         IN_THREAD[_thread.get_ident()] = batch
-        with self as batcher:
+        with self:
+            batcher = self.batcher
             began = monotonic()
             self._overlap.begins(batch, began)
             self._is_busy = True
@@ -204,7 +205,8 @@ class StagedThreadDispatcher(StagesInTurn):
 
     def _following(self, passage: Passage) -> Batch | None:
         """Return the batch that is to be in the function next, without a wait for the end of this one."""
-        with self as batcher:
+        with self:
+            batcher = self.batcher
             self._overlap.ends()
             self._is_busy = False
             batcher.wake_after = None
@@ -246,7 +248,8 @@ class StagedThreadDispatcher(StagesInTurn):
         """Answer the calls of a batch; if the worker `looks`, return what its next look would find."""
         batch = passage.batch
         found: Batch | float | None = 0.0
-        with self as batcher:
+        with self:
+            batcher = self.batcher
             now = monotonic()
             self._answer(batcher, passage, now)
             if self._current is passage:
@@ -283,7 +286,8 @@ class StagedThreadDispatcher(StagesInTurn):
                     self.give_up(found if isinstance(found, Batch) else None, error)
                     found = 0.0
                 continue
-            with self as batcher:
+            with self:
+                batcher = self.batcher
                 batcher.drain()
                 found = batcher.next(monotonic())
         self._preparer.end()
@@ -305,7 +309,8 @@ class StagedThreadDispatcher(StagesInTurn):
         lacks = 1
         found: Batch | float | None = None
         try:
-            with self as batcher:
+            with self:
+                batcher = self.batcher
                 if not self._is_busy:
                     return None
                 now = monotonic()
@@ -375,7 +380,8 @@ class StagedThreadDispatcher(StagesInTurn):
         """Answer the batch of a stage's thread with `error`, a fault of this library."""
         self.lock.free()
         passage = self._finishing if thread is self._finisher else None
-        with self as batcher:
+        with self:
+            batcher = self.batcher
             lost = self._out_of_hand()
             if passage is not None:
                 lost.append(passage.batch)

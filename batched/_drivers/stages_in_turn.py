@@ -51,7 +51,8 @@ class StagesInTurn(ThreadDispatcher):
             self._call(passage, monotonic())
         if passage.failure is None:
             self._finish(passage)
-        with self as batcher:
+        with self:
+            batcher = self.batcher
             self._answer(batcher, passage, monotonic())
         if passage.failure is not None or batcher.leaving:
             self.workers.wake()  # a half may run in another worker, or calls were left while they ran
@@ -112,7 +113,8 @@ class StagesInTurn(ThreadDispatcher):
 
     def _end_unwanted(self, passage: Passage) -> None:
         """Forget a batch of which all callers have left."""
-        with self as batcher:
+        with self:
+            batcher = self.batcher
             batcher.end_unwanted(passage.batch, monotonic())
         passage.clear()
         passage.batch.clear()

@@ -117,7 +117,8 @@ class ThreadDriver(Driver):
         if self.lock.is_mine():
             return self._snapshot([self.batcher], amid_step=True)
         try:
-            with self.dispatcher as batcher:
+            with self.dispatcher:
+                batcher = self.dispatcher.batcher
                 batcher.take_in()
                 return self._snapshot([batcher], amid_step=False)
         except BaseException as error:
@@ -132,7 +133,8 @@ class ThreadDriver(Driver):
             return
         before = self.options
         try:
-            with self.dispatcher as batcher:
+            with self.dispatcher:
+                batcher = self.dispatcher.batcher
                 self._follow(changes)
                 batcher.configure(self.options)
                 self.workers.set_most(self.options.max_concurrent_batches)
@@ -145,7 +147,8 @@ class ThreadDriver(Driver):
         """Have tenants take turns from now on; calls that have none are of one together."""
         super().take_turns()
         try:
-            with self.dispatcher as batcher:
+            with self.dispatcher:
+                batcher = self.dispatcher.batcher
                 batcher.take_turns()
         except BaseException as error:
             self.dispatcher.recover(error, may_refuse=False)
@@ -277,7 +280,8 @@ class ThreadDriver(Driver):
             else:
                 call._loop = loop  # noqa: SLF001  tasks look for it by this name
         try:
-            with self.dispatcher as batcher:
+            with self.dispatcher:
+                batcher = self.dispatcher.batcher
                 batcher.run_aside(batches)
         except BaseException as error:
             self.dispatcher.recover(error)
@@ -326,7 +330,8 @@ class ThreadDriver(Driver):
             self.lock.later.append(partial(self.withdraw, calls, error))
             return
         try:
-            with self.dispatcher as batcher:
+            with self.dispatcher:
+                batcher = self.dispatcher.batcher
                 batcher.take_in()
                 for call in calls:
                     if error is None:

@@ -85,7 +85,8 @@ class ThreadDispatcher(Dispatcher):
             failure, outputs = error, None
         found: Batch | float | None = 0.0
         workers = self.workers
-        with self as batcher:
+        with self:
+            batcher = self.batcher
             now = monotonic()
             if failure is None:
                 batcher.finish(batch, parts, now)
@@ -161,7 +162,8 @@ class ThreadDispatcher(Dispatcher):
     def give_up(self, batch: Batch | None, error: BaseException) -> None:
         """Answer `batch`, or all calls if there is none, with `error`, a fault of this library."""
         self.lock.free()
-        with self as batcher:
+        with self:
+            batcher = self.batcher
             is_all = batch is None or batch not in batcher.running  # the fault came as it looked for more
             lost = self._lost(batch)
             for each in lost:
@@ -186,7 +188,8 @@ class ThreadDispatcher(Dispatcher):
             self.lock.later.append(partial(self.turn_away, error, left))
             return
         try:
-            with self as batcher:
+            with self:
+                batcher = self.batcher
                 batcher.close(error or self.driver.closed_error(), left)
                 self._let_in([*self.blocked])
         except BaseException as fault:
@@ -232,7 +235,7 @@ class ThreadDispatcher(Dispatcher):
 
         gevent and eventlet do so. A green thread that waits for a lock of Python's own stops all others.
         """
-        self.lock: StepLock = new_step_lock()
+        self.use_lock(new_step_lock())
         self.driver.lock = self.lock
         self.workers.renew_locks()
 
@@ -245,7 +248,8 @@ class ThreadDispatcher(Dispatcher):
             return None
         gate = None
         try:
-            with self as batcher:
+            with self:
+                batcher = self.batcher
                 arrived = batcher.admit(call, wait=wait, of_map=of_map)
                 if not arrived:
                     self.blocked[call] = gate = _thread.allocate_lock()
@@ -271,7 +275,8 @@ class ThreadDispatcher(Dispatcher):
         """Drop the calls that their callers have left; in the middle of a step, the next step does."""
         if self.batcher.leaving and not self.lock.is_mine():
             try:
-                with self as batcher:
+                with self:
+                    batcher = self.batcher
                     batcher.take_in()
             except BaseException as error:
                 self.recover(error)

@@ -23,14 +23,15 @@ _PAUSE_S = 0.0005
 
 
 class Work(Protocol):
-    """What workers do: they take batches in a step, `with work as batcher`, and run them."""
+    """What workers do: they take batches in a step, `with work`, and run them."""
 
     batcher: Batcher
     lock: StepLock
     name: str
     driver: Driver
 
-    def __enter__(self) -> Batcher:
+    @property
+    def __enter__(self) -> Callable[[], bool]:
         """Take the lock."""
         ...
 

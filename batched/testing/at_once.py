@@ -294,7 +294,8 @@ class _Inline(Dispatcher):
         with _ends:
             _at_work.add(self)
         try:
-            with self as batcher:
+            with self:
+                batcher = self.batcher
                 batcher.drain()
                 batcher.admit(call, wait=True, of_map=of_map)
             while (batch := self._next()) is not None:
@@ -302,7 +303,8 @@ class _Inline(Dispatcher):
             self.driver.teller.flush()
         except BaseException as error:
             self.recover(error)
-            with self as batcher:  # nothing goes on with it: its loop may be gone
+            with self:  # nothing goes on with it: its loop may be gone
+                batcher = self.batcher
                 for batch in [*batcher.running]:
                     give_up_batch(batcher, batch, error)
                 give_up_all(batcher, error)
@@ -314,7 +316,8 @@ class _Inline(Dispatcher):
                 callback()
 
     def _next(self) -> Batch | None:
-        with self as batcher:
+        with self:
+            batcher = self.batcher
             found = batcher.next(monotonic())
         return found if isinstance(found, Batch) else None
 
@@ -342,7 +345,8 @@ class _Inline(Dispatcher):
             _running.pop(batch, None)
         if isinstance(failure, RestartWorker):
             forget_stand_in(self.driver.options)
-        with self as batcher:
+        with self:
+            batcher = self.batcher
             if failure is None:
                 batcher.finish(batch, parts, monotonic())
             else:

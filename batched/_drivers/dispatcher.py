@@ -46,9 +46,7 @@ class Dispatcher(ABC):
     def use_lock(self, lock: StepLock) -> None:
         """Guard the batcher by `lock`."""
         self.lock: StepLock = lock
-        self.__enter__: Callable[[], bool] = (
-            lock.acquire
-        )  # for Python it is a method, without a frame of ours
+        self.__enter__: Callable[[], bool] = lock.acquire  # to Python a method, without a frame
 
     def __exit__(self, *_: object) -> None:
         effects: Effects | None = None
@@ -132,15 +130,12 @@ class Dispatcher(ABC):
             # A second Ctrl-C while this waited for the lock: what starts programs may pass on the terminal's.
             self.recover(another)
 
-    def fail(self, batch: Batch, error: BaseException, now: float) -> bool:
-        """Have `batch` fail by `error`, or by what broke its worker. Needs the lock.
-
-        Returns whether callers have their answers, and are to be told.
-        """
+    def fail(self, batch: Batch, error: BaseException, now: float) -> None:
+        """Have `batch` fail by `error`, or by what broke its worker. Needs the lock."""
         if isinstance(error, RestartWorker):
             error = cause_of(error)
             batch.blames_worker = True
-        return self.batcher.fail(batch, error, now)
+        self.batcher.fail(batch, error, now)
 
     def step(self, batch: Batch, pieces: Any, *, lets_join: bool = True) -> Change[Any] | None:
         """Hand the callers of `batch`, which streams, their next pieces; this `lets_join` items that wait.

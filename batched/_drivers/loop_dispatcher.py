@@ -209,10 +209,10 @@ class LoopDispatcher(Dispatcher):
                         batcher = self.batcher
                         now = monotonic()
                         if error is None:
-                            has_answered = batcher.finish(batch, parts, now)
+                            batcher.finish(batch, parts, now)
                         else:
-                            has_answered = self.fail(batch, error, now)
-                        if may_go_on and takes_next and not has_answered:
+                            self.fail(batch, error, now)
+                        if may_go_on and takes_next and not batcher.effects.answered:
                             found = batcher.next(now, full_only=True)
                 except BaseException as raised:
                     if not self._gives_up(raised, batch):

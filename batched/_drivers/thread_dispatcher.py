@@ -23,7 +23,7 @@ from batched._drivers.fork_and_exit import is_exiting
 from batched._drivers.generators import run_steps
 from batched._drivers.runners import Runners
 from batched._drivers.shared_workers import SharedWorkers, WorkerTimes
-from batched._drivers.step_lock import StepLock, new_step_lock
+from batched._drivers.step_lock import new_step_lock
 from batched._drivers.wakeups import settle, wake
 from batched._drivers.workers import Workers
 from batched._logs import log_error

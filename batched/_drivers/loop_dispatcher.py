@@ -212,7 +212,8 @@ class LoopDispatcher(Dispatcher):
                             batcher.finish(batch, parts, now)
                         else:
                             self.fail(batch, error, now)
-                        if may_go_on and takes_next and not batcher.effects.answered:
+                        effects = batcher.effects
+                        if may_go_on and takes_next and not effects.answered:
                             found = batcher.next(now, full_only=True)
                 except BaseException as raised:
                     if not self._gives_up(raised, batch):

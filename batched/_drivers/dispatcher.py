@@ -48,7 +48,7 @@ class Dispatcher(ABC):
         self.lock: StepLock = lock
         self.__enter__: Callable[[], bool] = lock.acquire  # to Python a method, without a frame
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *_: object) -> None:  # noqa: C901, PLR0912  one more call costs each batch a frame
         effects: Effects | None = None
         interrupt: BaseException | None = None
         try:
@@ -70,8 +70,23 @@ class Dispatcher(ABC):
                         effects.let_in = []
             finally:
                 self.lock.release()
+            # Without the lock; what has been done is dropped from `effects`.
             if effects is not None:
-                interrupt = self._carry_out(effects)
+                if effects.gone:
+                    let_go(effects.gone)
+                    effects.gone = []
+                if effects.released:  # first: answered callers find their instance kept by no batch
+                    release_inputs(effects.released)
+                    effects.released = []
+                if effects.landed:
+                    interrupt = store(effects.landed)  # before callers can ask again; a Ctrl-C in their cache
+                    effects.landed = []
+                if effects.answered:
+                    self._wake_callers(effects.answered)
+                    effects.answered = []
+                if effects.has_moved:
+                    effects.has_moved = False
+                    self._moved()
                 self._spare = effects
         except BaseException:  # Ctrl-C, or a fault of this library
             self.lock.free()
@@ -83,29 +98,6 @@ class Dispatcher(ABC):
             self.lock.later.take()
         if interrupt is not None and self.raises_interrupts:
             raise interrupt
-
-    def _carry_out(self, effects: Effects) -> BaseException | None:
-        """Do what follows from a step, without the lock; return a Ctrl-C that came in the user's cache.
-
-        What has been done is dropped from `effects`.
-        """
-        interrupt = None
-        if effects.gone:
-            let_go(effects.gone)
-            effects.gone = []
-        if effects.released:  # first: a caller that has its answer finds its instance kept by no batch
-            release_inputs(effects.released)
-            effects.released = []
-        if effects.landed:
-            interrupt = store(effects.landed)  # before callers can ask again
-            effects.landed = []
-        if effects.answered:
-            self._wake_callers(effects.answered)
-            effects.answered = []
-        if effects.has_moved:
-            effects.has_moved = False
-            self._moved()
-        return interrupt
 
     def recover(self, error: BaseException, *, may_refuse: bool = True) -> None:
         """Leave the lock after `error` has broken off a step, and do what the step has left undone.

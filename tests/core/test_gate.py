@@ -44,7 +44,7 @@ def test_of_a_lone_callers_short_batches_one_in_eight_is_a_lesson_where_there_is
 
 
 def test_a_batch_that_is_not_short_is_a_lesson_among_those_that_are() -> None:
-    """At once, though 31 of them would not be."""
+    """At once, though 63 of them would not be."""
     clocked = Clocked(at_rest=True)
     assert [clocked.opens(SHORT_S, 3) for _ in range(12)] == ([True] + [False] * 7 + [True] + [False] * 3)
     assert clocked.opens(LONG_S, 3)

@@ -185,7 +185,8 @@ class LoopDriver(Driver):
             raise RuntimeError(f"{self.name} was called by a finalizer that interrupted its own work")
         call.note_context()
         try:
-            with dispatcher as batcher:
+            with dispatcher:
+                batcher = dispatcher.batcher
                 return batcher.admit(call, wait=waits or self.may_wait, of_map=waits)
         except BaseException as error:
             dispatcher.recover(error)

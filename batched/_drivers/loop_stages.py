@@ -127,7 +127,8 @@ class StagedLoopDispatcher(LoopDispatcher):
         """Report `batch`, which has ended; return whether its `task`, which `can_go_on`, is to go on."""
         spent = self._leave(batch, task)
         if batch is not None:
-            with self as batcher:
+            with self:
+                batcher = self.batcher
                 if isinstance(error, _Left):
                     batcher.end_unwanted(batch, monotonic())
                 else:

@@ -261,7 +261,8 @@ class SharedWorkers(Seat):
             self.dispatcher.turn_away(None)
             return
         try:
-            with self.dispatcher as batcher:
+            with self.dispatcher:
+                batcher = self.dispatcher.batcher
                 batcher.wake_after = None
                 if self.dispatcher.driver.closed:
                     batcher.drain()
@@ -282,7 +283,8 @@ class SharedWorkers(Seat):
         """Remove and return the next batch, if it is due all the same."""
         found: Batch | float | None
         try:
-            with self.dispatcher as batcher:
+            with self.dispatcher:
+                batcher = self.dispatcher.batcher
                 batcher.wake_after = None
                 found = batcher.next(monotonic())
                 if batcher.has_asides:

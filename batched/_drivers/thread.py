@@ -118,7 +118,8 @@ class ThreadDriver(Driver):
         if self.lock.is_mine():
             return self._snapshot([self.batcher], amid_step=True)
         try:
-            with self.dispatcher as batcher:
+            with self.dispatcher:
+                batcher = self.dispatcher.batcher
                 batcher.take_in()
                 return self._snapshot([batcher], amid_step=False)
         except BaseException as error:
@@ -133,7 +134,8 @@ class ThreadDriver(Driver):
             return
         before = self.options
         try:
-            with self.dispatcher as batcher:
+            with self.dispatcher:
+                batcher = self.dispatcher.batcher
                 self._follow(changes)
                 batcher.configure(self.options)
                 self.workers.set_most(self.options.max_concurrent_batches)

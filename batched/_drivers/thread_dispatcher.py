@@ -23,7 +23,7 @@ from batched._drivers.fork_and_exit import is_exiting
 from batched._drivers.generators import run_steps
 from batched._drivers.runners import Runners
 from batched._drivers.shared_workers import SharedWorkers, WorkerTimes
-from batched._drivers.step_lock import StepLock, new_step_lock
+from batched._drivers.step_lock import new_step_lock
 from batched._drivers.wakeups import settle, wake
 from batched._drivers.workers import Work, Workers
 from batched._logs import log_error
@@ -84,7 +84,8 @@ class ThreadDispatcher(Work):
             failure, outputs = error, None
         found: Batch | float | None = 0.0
         workers = self.workers
-        with self as batcher:
+        with self:
+            batcher = self.batcher
             now = monotonic()
             if failure is None:
                 batcher.finish(batch, parts, now)
@@ -200,7 +201,7 @@ class ThreadDispatcher(Work):
 
         gevent and eventlet do so. A green thread that waits for a lock of Python's own stops all others.
         """
-        self.lock: StepLock = new_step_lock()
+        self.use_lock(new_step_lock())
         self.driver.lock = self.lock
         self.workers.renew_locks()
 
@@ -213,7 +214,8 @@ class ThreadDispatcher(Work):
             return None
         gate = None
         try:
-            with self as batcher:
+            with self:
+                batcher = self.batcher
                 arrived = batcher.admit(call, wait=wait, of_map=of_map)
                 if not arrived:
                     self.blocked[call] = gate = _thread.allocate_lock()

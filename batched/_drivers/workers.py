@@ -22,7 +22,7 @@ _PAUSE_S = 0.0005
 
 
 class Work(Dispatcher):
-    """What workers do: they take batches in a step, `with work as batcher`, and run them."""
+    """What workers do: they take batches in a step, `with work`, and run them."""
 
     @abstractmethod
     def begin_thread(self, index: int) -> None:

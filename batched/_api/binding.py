@@ -6,7 +6,6 @@ keeps an instance alive.
 
 from __future__ import annotations
 
-import os
 import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -30,7 +29,7 @@ from batched._core.options import (
 from batched._core.parameters import annotations_of
 from batched._drivers.event_loop import LoopDriver
 from batched._drivers.thread import ThreadDriver
-from batched._locks import Freed, InterruptedLock
+from batched._locks import Freed, Guard
 from batched._parts.cache import CachingCollator
 from batched._parts.stack import join
 
@@ -45,17 +44,7 @@ _MOST_VIEWS = 16  # with other call options, of which the state is kept
 
 # A driver is made by one thread: to read the signature of a builtin in two at once fails in CPython 3.11.
 # Reentrant, as the garbage collector may run code that makes another driver.
-_making = InterruptedLock()
-
-
-def _after_fork() -> None:
-    """Replace the lock in the child: the thread that holds it may be the parent's."""
-    global _making  # noqa: PLW0603
-    _making = InterruptedLock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+_making = Guard()
 
 
 class Binding(Generic[DriverT]):
@@ -93,7 +82,7 @@ class Binding(Generic[DriverT]):
                     f"it cannot be a subclass of {base.__name__}: keep the {base.__name__} in an attribute"
                 )
             raise TypeError(f"{type(key).__qualname__} has batched methods, so {needs}") from None
-        with Freed(_making), _making:
+        with Freed(_making.lock), _making.lock:
             made = self.made(key)
             if made is None:
                 made = self.make(key)

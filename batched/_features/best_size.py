@@ -96,7 +96,7 @@ class BestSizes(Feature):
             return
         before = sizes.size
         if not self._lengths.is_used:
-            sizes.ran(self._fixed.size_of(run.size), run.started, run.now)
+            sizes.ran(self._fixed.size_of(run.batch.size), run.started, run.now)
         elif sizes.is_due or before != sizes.most:  # from now on lengths explain what batches take
             self.sizes = sizes = BestSize(sizes.most, sizes.fixed)
         self._follow()

@@ -115,7 +115,7 @@ class FixedSizes(Feature):
     def lesson(self, run: Run) -> None:
         """Learn what a batch of this size takes."""
         if self.choice is not None and run.error is None and not run.batch.failed:
-            self.choice.ran(run.size + copies_of(run.batch), run.now - run.started)
+            self.choice.ran(run.batch.size + copies_of(run.batch), run.now - run.started)
 
 
 def _by_length(batch: Batch) -> Iterator[Place]:

@@ -195,13 +195,13 @@ class Isolation(Feature):
         if run.error is not None:
             return
         self._pause.worked(is_part=search is not None)
-        self._results.was_right(self._sizes.size_of(run.size))
+        self._results.was_right(self._sizes.size_of(batch.size))
         is_single = not batch.is_divisible
         if search is None or not search.failures:  # it has run before any larger batch did
             self._one_by_one.worked(run.now - run.started, is_single=is_single)
         if search is not None:
             raised = search.error
-            search.worked(run.now - run.started, run.size, is_single=is_single)
+            search.worked(run.now - run.started, batch.size, is_single=is_single)
             if search.has_ended_well and self._one_by_one.searched(search) and raised is not None:
                 self.river.report(raised)
         if not (self._one_by_one.is_alert or self._pause.is_wary or self._results.doubted):

@@ -78,7 +78,7 @@ class FitsMemory(Feature):
     def ended(self, run: Run) -> None:
         """Note that a batch has fitted."""
         if run.error is None and not run.batch.failed:
-            before, size = self.limit, self._sizes.size_of(run.size)
+            before, size = self.limit, self._sizes.size_of(run.batch.size)
             if size == before:  # as much as it may have: the next larger size may be some way off
                 size = max(size, self.memory.limit or 0)
             self.memory.ran(size, self._most)

@@ -228,11 +228,12 @@ def read_workers() -> tuple[Counter[tuple[str, str, str, str]], dict[tuple[str, 
             continue
         for worker in pool.workers:
             if worker.current is not None or not pool.closed:  # after its shutdown it needs no state
-                key = pool.name, worker.name
+                key = printable(pool.name), printable(worker.name)
                 ready[key] = min(ready.get(key, 1), int(worker.current is not None))  # a bool is no figure
             for function, served in [*worker.served.items()]:
+                labels = printable(pool.name), printable(worker.name), printable(function)
                 for metric, (_, figure_of) in WORKERS.items():
-                    totals[metric, pool.name, worker.name, function] += figure_of(served)  # type: ignore[assignment]
+                    totals[metric, *labels] += figure_of(served)  # type: ignore[assignment]
     return totals, ready
 
 

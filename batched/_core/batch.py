@@ -81,8 +81,8 @@ class Batch:
     """Whether its function has said that the worker was broken; unset unless it has."""
 
     fresh: int | None
-    """How many of its items have begun with its last step; None once a worker has counted it, and unset
-    unless it is refilled."""
+    """How many of its items, the last ones, have begun with its last step; None once a worker has counted
+    them, and unset unless it is refilled."""
 
     outer: set[Batch]
     """The batches of other functions that await its calls; unset until that is asked."""

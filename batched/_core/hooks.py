@@ -46,8 +46,6 @@ class Run:
     is_divided: bool = False
     """Whether its items run again."""
     is_lesson: bool = False
-    joined: int | None = None
-    """How many of its calls, the last ones, began with this step; None if it is no step."""
 
 
 class Feature:

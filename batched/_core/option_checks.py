@@ -77,6 +77,16 @@ def an_int(at_least: int) -> Check:
     return check
 
 
+def as_float(name: str, value: Any, meant: str = "a number") -> float:
+    """Return a number as Python's own, also one of numpy; infinity if it is larger than those."""
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise TypeError(f"{name} must be {meant}, got {value!r}")
+    try:
+        return float(cast("float", value))
+    except OverflowError:
+        return math.inf
+
+
 def a_time(*, or_zero: bool, or_none: bool = True, or_else: str = "") -> Check:
     """Return a check for milliseconds, a week at most; a numpy number becomes Python's own.
 
@@ -84,12 +94,7 @@ def a_time(*, or_zero: bool, or_none: bool = True, or_else: str = "") -> Check:
     """
 
     def check(name: str, value: Any) -> float:
-        if isinstance(value, bool) or not isinstance(value, Real):
-            raise TypeError(f"{name} must be a number of milliseconds{or_else}, got {value!r}")
-        try:
-            number = float(cast("float", value))
-        except OverflowError:
-            number = math.inf
+        number = as_float(name, value, f"a number of milliseconds{or_else}")
         if not (number > 0 or (or_zero and not number)):
             least = "at least" if or_zero else "more than"
             why = " (None means no deadline)" * (or_none and not or_zero)

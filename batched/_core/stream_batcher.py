@@ -140,8 +140,7 @@ class StreamBatcher(Batcher):
         batch.fresh = len(fresh)
         places = max(self.queue.batch_size, batch.size)  # fewer since `configure`, perhaps
         self.counters.stepped(batch, started, now, places if self.queue.items else None)
-        for ended in self._ended:
-            ended(Run(batch, started, now, answered, error, joined=len(fresh)))
+        self._learn(Run(batch, started, now, answered, error), ())
         return len(fresh)
 
     def _leave(self, batch: Batch, gone: Sequence[int]) -> None:

@@ -8,7 +8,6 @@ together: calls that the process of a server makes of its own function.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Hashable, Iterable
 from operator import attrgetter
 
@@ -33,7 +32,7 @@ class _Tenant:
     def __init__(self) -> None:
         self.items = 0
         """In the queue."""
-        self.calls: OrderedDict[Call, None] = OrderedDict()
+        self.calls: dict[Call, None] = {}
         """In the queue, oldest first."""
         self.outside: dict[Call, None] = {}
         """Calls that wait for room, oldest first."""
@@ -57,7 +56,7 @@ class Tenants:
     def came(self, calls: Iterable[Call]) -> None:
         """Note that `calls` wait in the queue."""
         for call in calls:
-            name = tenant_of(call)
+            name = getattr(call, "tenant", None)  # without a function for each: a server has these for all
             tenant = self._known.get(name) or self._new(name)
             tenant.items += call.waiting
             tenant.calls[call] = None
@@ -65,7 +64,7 @@ class Tenants:
     def went(self, slices: Iterable[Slice], *, wholly: bool = False) -> None:
         """Note that items of calls do not wait any more: all of a call, if none waits now or `wholly`."""
         for call, start, stop in slices:
-            name = tenant_of(call)
+            name = getattr(call, "tenant", None)
             tenant = self._known[name]
             tenant.items -= stop - start
             if wholly or not call.waiting:

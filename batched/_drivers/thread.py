@@ -72,7 +72,7 @@ class ThreadDriver(Driver):
         self._owner = weakref.ref(owner, self._retire)
         self._begin()
         if self.pool is not None:
-            self.pool.join(self)
+            self.pool.add(self)
             self.closed: bool = self.pool.closed
         register(self)
 
@@ -220,6 +220,18 @@ class ThreadDriver(Driver):
         except BaseException:  # Ctrl-C, or a refusal: no caller waits for this call
             self.cancel(call)
             raise
+
+    def push_all(self, calls: list[Call]) -> bool:
+        """Have calls without deadlines arrive together; return False if they have to come one by one."""
+        if self.closed or self.admits_with_lock or _thread.get_ident() in WORKERS:
+            return False
+        if True in [call.is_divided for call in calls]:
+            return False
+        batcher = self.batcher
+        batcher.arriving.extend(calls)  # in one step, as each alone
+        if batcher.wake_after is not None and any(map(batcher.wakes, calls)):
+            self.workers.wake()
+        return True
 
     def post(self, call: Call, waits: bool = False) -> None:  # noqa: FBT001, FBT002
         """Have `call` arrive, for a thread that will `collect` it."""

@@ -114,11 +114,12 @@ class ThreadDispatcher(Dispatcher):
 
         At exit, no consumer is left.
         """
-        if self._pool is not None and self.driver.options.continuous:
-            lets_join = self.batcher.has_calls and not self._pool.agenda.others_wait(self.workers)
+        pool = self._pool if self.driver.options.continuous else None
+        if pool is not None:
+            lets_join = self.batcher.has_calls and not pool.agenda.others_wait(self.workers)
         change = super().step(batch, pieces, lets_join=lets_join)
-        if isinstance(self.workers, SharedWorkers):
-            self.workers.stepped(batch)
+        if pool is not None:
+            pool.stepped(batch)
         if is_exiting():
             raise CancelledError(f"{self.name} was shut down")
         return change

@@ -42,8 +42,9 @@ class Records(Feature):
         batch, started = run.batch, run.started
         calls = {id(call.whole): max(started - call.arrived, 0.0) * 1000 for call in batch.calls}
         waits_ms = tuple(calls.values())
-        if run.joined is not None:  # the others have waited before they began, and run
-            waits_ms = waits_ms[len(waits_ms) - run.joined :]
+        fresh = getattr(batch, "fresh", None)
+        if fresh is not None:  # the others have waited before they began, and run
+            waits_ms = waits_ms[len(waits_ms) - fresh :]
         record = BatchRecord(
             name=self._name,
             size=batch.size,
@@ -59,7 +60,7 @@ class Records(Feature):
             padding=1 - batch.real / batch.padded if batch.padded else 0.0,
         )
         self._teller.tell(record)
-        is_over = run.joined is None or run.error is not None  # else it is a step of one that is refilled
+        is_over = fresh is None or run.error is not None  # else it is a step of one that is refilled
         if is_over and hasattr(batch, "told"):
             self.river.afterwards(partial(batch.told, record))
 

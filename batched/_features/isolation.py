@@ -18,7 +18,7 @@ from batched._policy.one_by_one import OneByOne
 from batched._policy.out_of_memory import is_out_of_memory
 from batched._policy.result_count import ResultCount
 from batched._policy.search import Pause, Search
-from batched._policy.size_choice import KnowsSizes
+from batched._policy.size_choice import SizeChoice
 from batched._policy.surroundings import is_of_surroundings
 
 _NOT_RETRIED = (
@@ -35,7 +35,7 @@ class Isolation(Feature):
 
     hooks: tuple[str, ...] = _AT_REST
 
-    def __init__(self, sizes: KnowsSizes) -> None:
+    def __init__(self, sizes: SizeChoice) -> None:
         self._sizes = sizes
         self._pause = Pause()
         self._one_by_one = OneByOne()

@@ -12,7 +12,7 @@ from batched._core.options import Options
 from batched._policy.memory_limit import MemoryLimit
 from batched._policy.out_of_memory import is_out_of_memory
 from batched._policy.search import Search
-from batched._policy.size_choice import KnowsSizes
+from batched._policy.size_choice import SizeChoice
 
 
 class FitsMemory(Feature):
@@ -21,7 +21,7 @@ class FitsMemory(Feature):
     Of functions that stream no larger size is tried later: a batch that has begun cannot run again.
     """
 
-    def __init__(self, sizes: KnowsSizes) -> None:
+    def __init__(self, sizes: SizeChoice) -> None:
         self._sizes = sizes
         self.memory: MemoryLimit = MemoryLimit()
 
@@ -32,7 +32,7 @@ class FitsMemory(Feature):
 
     def _follow(self) -> None:
         limit = self.memory.limit
-        self.limit = None if limit is None else self._sizes.at_most(limit)
+        self.limit = None if limit is None else self._sizes.at_most(limit) or self._sizes.smallest
         is_at_rest = self.limit is None or self.river.streams
         self.have(*(("failed",) if is_at_rest else ("failed", "ended")))
 

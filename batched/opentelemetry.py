@@ -11,7 +11,7 @@ from asyncio import CancelledError
 from collections.abc import AsyncGenerator, Callable, Collection, Generator, Iterable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager
 from contextvars import Context as Variables
-from functools import cache, partial
+from functools import partial
 from inspect import isasyncgen, isgenerator
 from typing import Any
 from weakref import WeakSet
@@ -43,7 +43,7 @@ try:
     from opentelemetry import metrics, trace
     from opentelemetry.context import Context
     from opentelemetry.metrics import CallbackOptions, Histogram, Meter, MeterProvider, Observation
-    from opentelemetry.trace import Link, Span, StatusCode, Tracer, TracerProvider
+    from opentelemetry.trace import Link, Span, SpanContext, StatusCode, Tracer, TracerProvider
 except ModuleNotFoundError as _missing:
     raise ImportError(
         f"batched.opentelemetry needs {_missing.name}: pip install opentelemetry-api", name=_missing.name
@@ -54,6 +54,7 @@ __all__ = ["BatchedInstrumentor", "instrument", "uninstrument"]
 _lock = threading.Lock()
 _own: list[Callable[..., Any]] = []  # `run` of batches
 _told: list[Callable[[BatchRecord], object]] = []
+_failed: list[None] = []  # one if tracing has failed
 
 
 def instrument(
@@ -74,6 +75,7 @@ def instrument(
     with _lock:
         if _own:
             return
+        _failed.clear()
         tracer = trace.get_tracer("batched", tracer_provider=tracer_provider)
         _own.append(Batch.run)
         Batch.run = _traces(Batch.run, tracer)  # type: ignore[method-assign, assignment]
@@ -135,24 +137,16 @@ class _Traced:
             span.set_attribute("error.type", type(record.item_error).__qualname__)
             span.set_status(StatusCode.ERROR, f"{record.failed} of {record.size} items failed")
         if record.error is not None and not isinstance(record.error, CancelledError):  # the loop ends
-            _note_error(span, record.error)
+            _quietly(_note_error, span, record.error)
         self.end()
 
     def end(self) -> None:
         """End the span, if it has not ended."""
         span, self.span = self.span, None
         if span is not None:
-            try:
-                span.end()
-            except Exception:  # noqa: BLE001  of a span processor
-                _log_failure()
+            _quietly(span.end)
 
     __del__ = end
-
-
-@cache
-def _log_failure() -> None:
-    log_error("a tracer failed; further failures are not logged")
 
 
 _traced: WeakSet[_Traced] = WeakSet()
@@ -165,11 +159,7 @@ def _traces(run: Callable[..., Any], tracer: Tracer) -> Callable[[Batch, Any], A
         if isinstance(batch, Aside):  # a warm-up, of which nothing is told
             return run(batch, collator)
         name = _name_of(batch.slices[0][0].function)
-        try:
-            found, span = _begin(batch, name, tracer)
-        except Exception:  # noqa: BLE001  of a span processor
-            _log_failure()
-            return run(batch, collator)
+        found, span = _begin(batch, name, tracer)
         with _current(span):
             outputs = run(batch, collator)
         if isinstance(outputs, Steps):
@@ -190,10 +180,11 @@ def _is_awaitable(outputs: Any) -> bool:
 def _begin(batch: Batch, name: str, tracer: Tracer) -> tuple[_Traced, Span]:
     """Begin the span of a batch, which ends when the record of that is told."""
     callers = _callers(batch.calls)
-    span = tracer.start_span(
+    span = _started(
+        tracer,
         f"batch {name}",
         context=Context(),
-        links=[Link(each.get_span_context()) for each in callers],
+        links=[Link(context) for _, context in callers],
         attributes={
             "batched.function": name,
             "batched.batch.reason": str(batch.reason),
@@ -218,29 +209,55 @@ def _name_of(function: Any) -> str:
     return function._name  # noqa: SLF001
 
 
-def _callers(calls: list[Call]) -> list[Span]:
+def _quietly(work: Callable[..., Any], *args: Any, **named: Any) -> Any:
+    """Return what a part of tracing does; None if it fails, as a batch and its callers are not to fail too.
+
+    Processors, samplers and the spans of callers are not ours, and an error may not even have a text.
+    """
+    try:
+        return work(*args, **named)
+    except Exception:  # noqa: BLE001  logged
+        if not _failed:
+            _failed.append(None)
+            log_error("a batch could not be traced; further failures are not logged")
+        return None
+
+
+def _started(tracer: Tracer, name: str, **options: Any) -> Span:
+    span: Span | None = _quietly(tracer.start_span, name, **options)
+    return trace.INVALID_SPAN if span is None else span
+
+
+def _callers(calls: list[Call]) -> list[tuple[Span, SpanContext]]:
     """Return the spans in which the callers of `calls` have called."""
-    found: dict[int, Span] = {}
+    found: dict[int, tuple[Span, SpanContext]] = {}
     for call in calls:
         variables: Variables = call.caller_context()
         span = variables.run(trace.get_current_span)
-        if span.get_span_context().is_valid:
-            found[span.get_span_context().span_id] = span
+        context: SpanContext | None = _quietly(span.get_span_context)
+        if context is not None and context.is_valid:
+            found[context.span_id] = span, context
     return [*found.values()]
 
 
-def _link_back(span: Span, callers: list[Span]) -> None:
-    for each in callers:
-        if each.is_recording():
-            each.add_link(span.get_span_context())
+def _link_back(span: Span, callers: list[tuple[Span, SpanContext]]) -> None:
+    context = span.get_span_context()
+    if context.is_valid:
+        for each, _ in callers:
+            _quietly(_link, each, context)
+
+
+def _link(span: Span, context: SpanContext) -> None:
+    if span.is_recording():
+        span.add_link(context)
 
 
 def _link_joined(span: Span, batch: Batch, change: Change[Any] | None) -> None:
     """Link the span of a batch that is refilled with those of the callers of what has joined."""
     if change:
         callers = _callers(batch.calls[-len(change.joined) :] if change.joined else [])
-        for each in callers:
-            span.add_link(each.get_span_context())
+        for _, context in callers:
+            span.add_link(context)
         _link_back(span, callers)
 
 
@@ -250,8 +267,8 @@ def _current(span: Span) -> AbstractContextManager[Span]:
 
 
 def _note_error(span: Span, error: BaseException) -> None:
-    span.record_exception(error)
     span.set_attribute("error.type", type(error).__qualname__)
+    span.record_exception(error)
     span.set_status(StatusCode.ERROR, f"{type(error).__name__}: {error}")
 
 
@@ -285,17 +302,17 @@ class _TracedSteps(Steps):
 
     def _traced(self, stage: str, work: Callable[[], Any]) -> Any:
         inside = trace.set_span_in_context(self._span, Context())
-        span = self._tracer.start_span(f"{stage} {self._name}", context=inside)
+        span = _started(self._tracer, f"{stage} {self._name}", context=inside)
         try:
             with _current(span):
                 outputs = work()
         except BaseException as error:
-            _note_error(span, error)
-            span.end()
+            _quietly(_note_error, span, error)
+            _quietly(span.end)
             raise
         if _is_awaitable(outputs):
             return _stage(span, outputs)
-        span.end()
+        _quietly(span.end)
         return outputs
 
 
@@ -305,10 +322,10 @@ async def _stage(span: Span, work: Any) -> Any:
     except (GeneratorExit, CancelledError):  # the loop ends
         raise
     except BaseException as error:
-        _note_error(span, error)
+        _quietly(_note_error, span, error)
         raise
     finally:
-        span.end()
+        _quietly(span.end)
 
 
 async def _awaited(span: Span, work: Any) -> Any:

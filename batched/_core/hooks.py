@@ -73,9 +73,10 @@ class Feature:
 
     river: River
 
-    def begin(self, river: River, options: Options) -> None:  # noqa: ARG002  as features need it
-        """Begin anew, with an empty queue and nothing learned."""
+    def begin(self, river: River, options: Options) -> None:
+        """Begin anew, with an empty queue and nothing learned; `configure` takes the options."""
         self.river = river
+        self.configure(options)
 
     def configure(self, options: Options) -> None:
         """Follow new options."""
@@ -85,8 +86,9 @@ class Feature:
 
     def have(self, *hooks: str) -> None:
         """Have these hooks from now on, and no others."""
-        self.hooks = hooks
-        self.river.hook()
+        if hooks != self.hooks:
+            self.hooks = hooks
+            self.river.hook()
 
     def lessons(self) -> Mapping[str, Any]:
         """Return what it has learned, by the fields of `Lessons`."""

@@ -215,13 +215,8 @@ class LoopDriver(Driver):
             call.waits_at = dispatcher
             call._loop = loop  # noqa: SLF001  tasks look for it by this name
         calls = batch.calls
-        try:
-            with dispatcher as batcher:
-                batcher.run_aside([batch])
-        except BaseException as error:
-            dispatcher.recover(error)
-            raise
-        if batcher.wake_after is not None:
+        dispatcher.take_step(lambda batcher: batcher.run_aside([batch]))
+        if dispatcher.batcher.wake_after is not None:
             dispatcher.start(loop)
         return calls
 
@@ -272,7 +267,7 @@ class LoopDriver(Driver):
         if is_own and lessons != NOTHING and lessons.cohorts >= self._gone.cohorts:
             self._gone = lessons
 
-    def _count_anew(self) -> None:
+    def count_anew(self) -> None:
         """Put the counters right after a step of one loop was broken off. Needs the lock."""
         self.counters.balance(sum(dispatcher.batcher.unfinished for dispatcher in self.dispatchers()))
 
@@ -287,7 +282,6 @@ class LoopDriver(Driver):
             key,
             resting=self.resting,
             keep=self.keep,
-            count_anew=self._count_anew,
         )
         reference = weakref.ref(dispatcher, partial(_forget, self._dispatchers, key))
         with self.lock.later, self.lock:

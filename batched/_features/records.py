@@ -9,11 +9,8 @@ from batched._core.batch import Batch
 from batched._core.batch_record import BatchRecord
 from batched._core.hooks import Feature, Run
 from batched._core.options import Options
-from batched._core.river import River
 from batched._policy.window import StartReason
 from batched.errors import is_error
-
-_TELLS = ("ended",)
 
 
 class Tells(Protocol):
@@ -36,14 +33,9 @@ class Records(Feature):
         self._name = name
         self._teller = teller
 
-    def begin(self, river: River, options: Options) -> None:
-        """Begin anew."""
-        super().begin(river, options)
-        self.hooks = _TELLS if self._teller.listens else ()
-
     def configure(self, options: Options) -> None:  # noqa: ARG002  as each feature's
         """Find out anew whether anything listens."""
-        self.have(*_TELLS if self._teller.listens else ())
+        self.have(*(("ended",) if self._teller.listens else ()))
 
     def ended(self, run: Run) -> None:
         """Tell of a batch."""

@@ -34,6 +34,7 @@ class Client:
         }
         self.sent: list[dict[str, Any]] = []
         self.read = 0
+        self.has_been_read = asyncio.Event()
         self._body = list(body)
         self._left = asyncio.Event()
 
@@ -42,6 +43,7 @@ class Client:
         if self._body:
             part = self._body.pop(0)
             self.read += 1
+            self.has_been_read.set()
             return {"type": "http.request", "body": part, "more_body": bool(self._body)}
         await self._left.wait()
         return {"type": "http.disconnect"}
@@ -896,6 +898,7 @@ def test_a_long_body_is_read_as_the_application_asks_for_it() -> None:
     seen: list[Any] = []
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
+        await client[0].has_been_read.wait()  # soon
         for _ in range(3):
             await asyncio.sleep(0)
         seen.append(client[0].read)

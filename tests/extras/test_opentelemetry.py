@@ -28,7 +28,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from batched._metrics import HISTOGRAMS
-from batched.opentelemetry import BatchedInstrumentor, _log_failure, instrument, uninstrument
+from batched.opentelemetry import BatchedInstrumentor, instrument, uninstrument
 
 KNOWS_BOUNDS = "explicit_bucket_boundaries_advisory" in signature(Meter.create_histogram).parameters
 """Whether this version lets histograms say their bounds; the oldest ones do not."""
@@ -462,42 +462,6 @@ def test_a_span_ends_with_what_on_batch_is_told(traces: Traces) -> None:
     assert spans[1].attributes["batched.batch.waited_ms"] > 0
 
 
-class Failing(SpanProcessor):
-    """A span processor that fails for batches."""
-
-    def __init__(self, when: str) -> None:
-        self.when = when
-
-    def on_start(self, span: Any, parent_context: Any = None) -> None:
-        """Fail, if it is time to."""
-        if self.when == "start" and span.name.startswith("batch "):
-            raise KeyError("of the processor")
-
-    def on_end(self, span: Any) -> None:
-        """Fail, if it is time to."""
-        if self.when == "end" and span.name.startswith("batch "):
-            raise KeyError("of the processor")
-
-
-@pytest.mark.parametrize("when", ["start", "end"])
-@pytest.mark.parametrize("decorate", [batched.dynamically, aio.dynamically])
-def test_a_span_processor_that_fails_fails_no_batch(
-    traces: Traces, caplog: pytest.LogCaptureFixture, decorate: Callable[..., Any], when: str
-) -> None:
-    """It is logged, once."""
-    _log_failure.cache_clear()
-    traces.provider.add_span_processor(Failing(when))
-    fn = decorate(same_on_loop, timeout_ms=0, name="fn")
-
-    async def main() -> list[Any]:
-        answers = [await fn.acall(1), await fn.acall(2)]
-        await fn.aclose()
-        return answers
-
-    assert asyncio.run(main()) == [1, 2]
-    assert caplog.text.count("a tracer failed") == 1
-
-
 def test_a_warm_up_has_no_span(traces: Traces) -> None:
     """As it is no batch in `stats`."""
     fn = batched.dynamically(same, batch_sizes=(1,), timeout_ms=0, name="fn")
@@ -737,3 +701,115 @@ def test_the_span_of_a_batch_that_runs_as_instrumenting_ends_has_its_end(kind: s
         gate.open()
         fn.shutdown()
         uninstrument()
+
+
+class Failing(SpanProcessor):
+    """Fails when spans of batches start, or end."""
+
+    def __init__(self, at: str) -> None:
+        self._at = at
+
+    def on_start(self, span: Any, parent_context: Any = None) -> None:
+        self._fail(span, "start")
+
+    def on_end(self, span: Any) -> None:
+        self._fail(span, "end")
+
+    def _fail(self, span: Any, at: str) -> None:
+        if at == self._at and span.name != "request":
+            raise LookupError("of a processor")
+
+
+def once(items: list[int]) -> Iterator[list[int]]:
+    """Yield the items."""
+    yield items
+
+
+@pytest.mark.parametrize("kind", ["plain", "async", "stages", "stream"])
+@pytest.mark.parametrize("at", ["start", "end"])
+def test_a_batch_whose_span_fails_is_answered_all_the_same(
+    traces: Traces, at: str, kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It runs once, and one line of the log says so."""
+    traces.provider.add_span_processor(Failing(at))
+    function = {"async": same_on_loop, "stream": once}.get(kind, same)
+    stages: dict[str, Any] = {"prepare": list, "finish": list} if kind == "stages" else {}
+    fn: Any = batched.dynamically(function, timeout_ms=0, name="fn", **stages)
+    with fn, traces.tracer.start_as_current_span("request"):
+        answers = [fn([1, 2]) for _ in range(2)]
+    assert answers == [[[1, 2]] if kind == "stream" else [1, 2]] * 2
+    assert fn.stats.total_batches == 2
+    (line,) = caplog.records
+    assert line.getMessage() == "a batch could not be traced; further failures are not logged"
+    assert line.exc_info is not None
+    assert isinstance(line.exc_info[1], LookupError)
+
+
+class Broken(trace.NonRecordingSpan):
+    """A span of a caller that can be given no link."""
+
+    def is_recording(self) -> bool:
+        return True
+
+    def add_link(self, *_: Any) -> None:
+        raise LookupError("of a caller")
+
+
+class Nameless(Broken):
+    """A span of a caller that says nothing of itself."""
+
+    def get_span_context(self) -> trace.SpanContext:
+        raise LookupError("of a caller")
+
+
+@pytest.mark.parametrize("kind", [Broken, Nameless])
+def test_the_span_of_one_caller_does_not_fail_those_of_others(traces: Traces, kind: type[Broken]) -> None:
+    """Nor do these lose their links."""
+    fn = batched.dynamically(same, batch_size=2, timeout_ms=60_000, adaptive=False, name="fn")
+    with fn:
+        with trace.use_span(kind(trace.SpanContext(1, 2, is_remote=False))):
+            broken = fn.submit(1)
+        with traces.tracer.start_as_current_span("request"):
+            assert fn.submit(2).result(PATIENCE_S) == 2
+        assert broken.result(PATIENCE_S) == 1
+    (batch,), (request,) = traces.spans("batch fn"), traces.spans("request")
+    assert request.context.span_id in linked(batch)
+    assert linked(request) == ids([batch])
+
+
+@pytest.mark.parametrize("kind", [Broken, Nameless])
+def test_the_span_of_a_caller_that_joins_does_not_fail_those_of_others(
+    traces: Traces, kind: type[Broken]
+) -> None:
+    """The batch has begun with them."""
+    rows = Refilled(so_many, shut=True)
+    fn = batched.dynamically(rows, batch_size=1, timeout_ms=0, continuous=True, name="fn")
+    with fn:
+        first = fn.stream(2)
+        rows.wait_for_step()
+        with trace.use_span(kind(trace.SpanContext(1, 2, is_remote=False))):
+            second = fn.stream(2)
+        rows.open()
+        assert [list(first), list(second)] == [pieces_of(2)] * 2
+    assert len(rows.began) == 1
+
+
+class Unspeakable(Exception):
+    """An error that has no text."""
+
+    def __str__(self) -> str:
+        raise LookupError("of an error")
+
+
+@pytest.mark.parametrize("prepare", [None, list])
+def test_an_error_without_a_text_reaches_its_caller(traces: Traces, prepare: Any) -> None:
+    """It is in the span by its class."""
+
+    def fails(items: list[int]) -> list[int]:
+        raise Unspeakable
+
+    fn: Any = batched.dynamically(fails, timeout_ms=0, name="fn", prepare=prepare)
+    with fn, pytest.raises(Unspeakable):
+        fn(1)
+    (batch,) = traces.spans("batch fn")
+    assert batch.attributes["error.type"] == "Unspeakable"

@@ -1,6 +1,7 @@
 """Ctrl-C at each bytecode of what holds the lock of a batcher: for a process of its own, as traces may leak.
 
 `python -m tests.kit.interrupted thread stats 100` fails if a call is lost, or the lock held, after one.
+With a name behind that, only the bytecodes of the function of this qualified name are interrupted.
 """
 
 from __future__ import annotations
@@ -32,12 +33,21 @@ OPTIONS: dict[str, Callable[[], dict[str, Any]]] = {
     "cache": lambda: {"cache": {}},
     "length": lambda: {"length": third},
 }
-WORKERS = batched.Workers(1)
-OF_LOOPS: dict[str, Callable[[], dict[str, Any]]] = OPTIONS | {
+
+
+async def staged(items: Any) -> Any:
+    """Return the items, as a stage that waits."""
+    await asyncio.sleep(0)
+    return items
+
+
+ON_LOOPS: dict[str, Callable[[], dict[str, Any]]] = OPTIONS | {
     "window": lambda: {"timeout_ms": 2, "adaptive": False},
+    "stages": lambda: {"prepare": staged, "finish": staged},
     "stream": dict,
     "continuous": lambda: {"continuous": True},
 }
+WORKERS = batched.Workers(1)
 IN_THREADS = OPTIONS | {"workers": lambda: {"workers": WORKERS}}
 STEPS: dict[str, Callable[[Any], Any]] = {
     "stats": lambda fn: fn.stats,
@@ -92,12 +102,12 @@ def interrupt_thread(step: str, stride: int) -> None:
             at += stride
 
 
-def interrupt_loop(option: str, stride: int) -> None:
+def interrupt_loop(option: str, stride: int, inside: str | None = None) -> None:
     """Interrupt the loop of callers, whatever it was doing: taking a batch, running it, answering."""
     at = 1 + len(option) * 41 % stride
     came = True
     while came:
-        interrupt = Interrupt(at)
+        interrupt = Interrupt(at, inside)
         ask_on_loop(option, interrupt)
         came = interrupt.came
         at += stride
@@ -131,7 +141,7 @@ STREAMS = {"stream": twice, "continuous": twice_refilled}
 
 def ask_on_loop(option: str, interrupt: Interrupt) -> None:
     """Ask a batched function on a loop that is interrupted, and see that all have an answer."""
-    options = OF_LOOPS[option]()
+    options = ON_LOOPS[option]()
     fn: Any = aio.dynamically(STREAMS.get(option, echo), batch_size=4, **{"timeout_ms": 0, **options})
     asked: list[int | list[int]] = [0, 1, 2, 3, 4, [5, 6, 7, 8, 9, 10]]
     callers: list[asyncio.Task[Any]] = []
@@ -143,7 +153,7 @@ def ask_on_loop(option: str, interrupt: Interrupt) -> None:
         callers.extend(asyncio.ensure_future(fn(item)) for item in asked)
         if option in STREAMS:
             callers.extend(asyncio.ensure_future(read(item)) for item in asked)
-        await asyncio.wait(callers)
+        await asyncio.wait(callers, timeout=PATIENCE_S)
 
     def right(item: Any) -> Any:
         return [item, item] if option in STREAMS else item
@@ -171,5 +181,5 @@ def ask_on_loop(option: str, interrupt: Interrupt) -> None:
 
 
 if __name__ == "__main__":
-    kind, name, every = sys.argv[1:]
-    {"thread": interrupt_thread, "loop": interrupt_loop}[kind](name, int(every))
+    kind, name, every, *inside = sys.argv[1:]
+    {"thread": interrupt_thread, "loop": interrupt_loop}[kind](name, int(every), *inside)

@@ -353,10 +353,8 @@ class Session(asyncio.BufferedProtocol):
                     raise
                 self._one_by_one(number, began, served, want, value)
                 return
-            if want.flags & Flag.STREAM or (served.callers_ask and call.size):
-                streams = bool(want.flags & Flag.STREAM)
-                work = self._answer_in_task(number, began, served, call, streams=streams)
-                task = self._loop.create_task(work)
+            if call.takes_pieces or (served.callers_ask and call.size):
+                task = self._loop.create_task(self._answer_in_task(number, began, served, call))
                 self._running[number] = drop_task, task
                 return
             if not call.missing:
@@ -515,12 +513,10 @@ class Session(asyncio.BufferedProtocol):
         payload, buffers = encoded_error(self._codec, error, left)
         return frame(Kind.ERROR, 0, number, _us_since(began), payload, buffers)
 
-    async def _answer_in_task(
-        self, number: int, began: float, served: Served, call: Call, *, streams: bool
-    ) -> None:
+    async def _answer_in_task(self, number: int, began: float, served: Served, call: Call) -> None:
         """Answer a call that awaits something here: a cache, or room for each of its pieces."""
         try:
-            if streams:
+            if call.takes_pieces:
                 await self._send_pieces(number, served, call)
             else:
                 await served.with_cache(call)
@@ -529,8 +525,9 @@ class Session(asyncio.BufferedProtocol):
                 self._fail(number, began, error, call.left)
         else:
             if self._running.pop(number, None) is not None:
-                answer = None if streams else served.answer(call)
-                self._answer(number, began, answer, many=None if streams else _many(call))
+                is_sent = call.takes_pieces  # then this is its end
+                answer = None if is_sent else served.answer(call)
+                self._answer(number, began, answer, many=None if is_sent else _many(call))
 
     async def _send_pieces(self, number: int, served: Served, call: Call) -> None:
         pieces = open_async_stream(served.driver, call)

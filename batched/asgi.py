@@ -144,7 +144,8 @@ def _of_group(quart: Any, own: dict[type[Exception], Any]) -> Callable[[Exceptio
 def _log(scope: MutableMapping[str, Any], found: Problem, error: BaseException) -> None:
     # Quoted, or a line of the client's own would be one of the log.
     path = quote(scope.get("path", ""), errors="replace")
-    log(logging.WARNING, "%s was answered with %s: %s", path, found.status, error)
+    why = error if error.args else type(error).__name__
+    log(logging.WARNING, "%s was answered with %s: %s", path, found.status, why)
 
 
 _UNREADABLE = Problem(

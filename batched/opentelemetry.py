@@ -257,7 +257,7 @@ def _link_joined(span: Span, batch: Batch, change: Change[Any] | None) -> None:
     if change:
         callers = _callers(batch.calls[-len(change.joined) :] if change.joined else [])
         for _, context in callers:
-            span.add_link(context)
+            _quietly(span.add_link, context)
         _link_back(span, callers)
 
 

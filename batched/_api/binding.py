@@ -16,7 +16,7 @@ from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, SupportsIndex, TypeAlias, TypeVar
 
 from batched._api.call_signature import signature_of_calls
-from batched._api.decorate import is_stream, name_of, named_by
+from batched._api.decorate import is_method, is_stream, name_of, named_by
 from batched._api.pickling import alias_of, check_protocol, rebind, reduced, remake
 from batched._api.through_class import ThroughClass
 from batched._core.options import (
@@ -299,7 +299,8 @@ class Bindable(Generic[DriverT]):
         if isinstance(func, staticmethod | MethodType) or not hasattr(type(func), "__get__"):
             return self
         if instance is None:
-            return ThroughClass(self, shared.function, owner)  # type: ignore[return-value]  # its public face is the same
+            # The public face of a `ThroughClass` is the same.
+            return ThroughClass(self, shared.function, owner) if is_method(func) else self  # type: ignore[return-value]
         if type(func) is FunctionType:
             return self._view(instance, is_method=True, binds=False)
         return self._view(instance, function=func.__get__(instance, owner), binds=False)

@@ -277,6 +277,17 @@ def written_for_class(func: Any) -> bool:
     return bool(place) and not place.endswith("<locals>") and func.__code__.co_varnames[:1] == ("cls",)
 
 
+def is_method(func: Any) -> bool:
+    """Whether a function that a class has takes an instance first.
+
+    One that was written elsewhere may be the default of a field, which is read through the class.
+    """
+    if not isinstance(func, FunctionType) or func.__code__.co_varnames[:1] == ("self",):
+        return True
+    place, _, name = func.__qualname__.rpartition(".")
+    return bool(place) and not place.endswith("<locals>") and name != "<lambda>"
+
+
 def name_of(func: Any, options: Options) -> str:
     """Return the name for threads, logs and errors."""
     named = named_by(func)

@@ -72,6 +72,10 @@ _STANDARD = {OrderedDict, defaultdict, Counter, UserDict}
 
 
 def is_like_an_array(kind: type) -> bool:
-    """Whether `kind` is one of rows with fields, or of arrays on a GPU, that no library here is of."""
+    """Whether `kind` is one of rows with fields, arrays on a GPU, or images, that no library here is of.
+
+    An image of Pillow that is still in a file is of a subclass, and none.
+    """
     others = type_named("numpy", "void"), type_named("cupy", "ndarray")
-    return any(other is not None and issubclass(kind, other) for other in others)
+    is_one = any(other is not None and issubclass(kind, other) for other in others)
+    return is_one or kind is type_named("PIL.Image", "Image")

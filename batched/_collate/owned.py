@@ -89,7 +89,7 @@ class _Rows:
         if of_parts is not None:
             return if_it_can(partial(of_parts, depth=depth - 1))
         if is_like_an_array(kind):
-            return self._of_arrays(_has_base, methodcaller("copy"), id)
+            return self._of_arrays(_shows_memory, methodcaller("copy"), id)
         return _memory if issubclass(kind, memoryview) else None
 
     def _of_parts(self, kind: type) -> Callable[..., Any] | None:
@@ -173,8 +173,9 @@ def is_plain_array(kind: type) -> bool:
     return kind.__module__ in _LIBRARIES
 
 
-def _has_base(row: Any) -> bool:
-    return row.base is not None
+def _shows_memory(row: Any) -> bool:
+    """Whether what is like an array shows the memory of another object. An image is read-only then."""
+    return row.base is not None if hasattr(row, "base") else bool(row.readonly)
 
 
 def _memory(row: memoryview) -> memoryview:

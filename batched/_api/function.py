@@ -169,6 +169,7 @@ class DecoratedFunction(Bindable[DriverT]):
         call: Call = self._shared.collator.one(self, args, named, monotonic())
         self._shared.effective.apply_to(call)
         call.keep_errors = False  # a stream has no place for an error but its end
+        call.take_pieces()
         call.note_context()
         return call
 

@@ -208,8 +208,8 @@ class StreamBatcher(Batcher):
         *,
         error: BaseException | None = None,
         done: list[Call] | None = None,
-    ) -> bool:
-        """End the streams of `batch`, which has run, and forget it; return whether callers are to be told.
+    ) -> None:
+        """End the streams of `batch`, which has run, and forget it.
 
         There are no `parts`. Those that are `done` are given after an `error`.
         """
@@ -226,7 +226,8 @@ class StreamBatcher(Batcher):
         batch.begun = False
         done = [call for call in batch.calls if not call.missing and call.left is None]
         if not is_refilled:
-            return super().finish(batch, parts, now, error=error, done=done)
+            super().finish(batch, parts, now, error=error, done=done)
+            return
         started = self.running.pop(batch, now)
         self.effects.has_moved = True
         try:
@@ -235,10 +236,9 @@ class StreamBatcher(Batcher):
             self._leave(batch, range(len(batch.slices)))
         finally:
             self.answer(done)
-        return bool(self.effects.answered)
 
-    def fail(self, batch: Batch, error: BaseException, now: float) -> bool:
+    def fail(self, batch: Batch, error: BaseException, now: float) -> None:
         """Do as every batcher; an error of pieces that are not one per item notes what a step has."""
         if getattr(batch, "returned", None) is not None or isinstance(error, ResultTypeError):
             error.add_note(_REFILLED_STEPS if self.options.continuous else _STEPS)
-        return super().fail(batch, error, now)
+        super().fail(batch, error, now)

@@ -117,6 +117,7 @@ class ListCollator:
             raise BatchError(self._miscounted(len(rows), batch.size) + remedy_of_tuple(outputs, batch.size))
         # A lone row, the most frequent case, is looked at here.
         is_plain = are_mine or (type(rows[0]) in PLAIN if batch.size == 1 else are_plain(rows))
+        batch.may_fail = not is_plain
         if not is_plain:
             if not self._follows:
                 self._believe(rows, batch, in_tuple=isinstance(outputs, tuple))

@@ -28,7 +28,7 @@ from batched._drivers.current_worker import BROKEN, OF_THREAD, Worker
 from batched._drivers.fork_and_exit import NO_THREAD, HasThreads, new_thread, register
 from batched._drivers.runners import Runners
 from batched._drivers.shared_workers import Agenda, SharedWorkers
-from batched._drivers.step_lock import new_step_lock
+from batched._drivers.step_lock import StepLock, new_step_lock
 from batched._drivers.workers import TurnTakers
 from batched._logs import log, log_error
 from batched._policy.chains import forget_variables
@@ -139,7 +139,7 @@ class WorkerPool(TurnTakers):
 
     def renew_locks(self) -> None:
         """Make the locks anew. Only while there is no worker."""
-        self.lock = new_step_lock()
+        self.lock: StepLock = new_step_lock()
         super().renew_locks()
 
     def end_with(self, handle: object) -> None:

@@ -189,7 +189,7 @@ class Workers(TurnTakers):
 
     def renew_locks(self) -> None:
         """Make the locks anew; that of the work is new already. Only while there is no worker."""
-        self.lock = self._work.lock
+        self.lock: StepLock = self._work.lock
         super().renew_locks()
 
     # -- for callers, without the lock --------------------------------------------------------------------
@@ -339,7 +339,7 @@ class Workers(TurnTakers):
             self.members.discard(threading.current_thread())
             if self.members:
                 return
-            self.ended = True
+            self.ended: bool = True
             self._batcher.wake_after = 0
             # A worker that was one too many may end after the last one.
             then: list[Callable[[], object]] = []

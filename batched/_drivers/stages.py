@@ -20,7 +20,7 @@ from batched._clock import monotonic
 from batched._core.batch import Batch
 from batched._core.batcher import Batcher
 from batched._drivers.circles import WORKERS, forget_worker
-from batched._drivers.current_batch import IN_THREAD, are_left
+from batched._drivers.current_batch import are_left
 from batched._drivers.driver import Driver
 from batched._drivers.fork_and_exit import NO_THREAD, new_thread, start_thread
 from batched._drivers.stages_in_turn import StagesInTurn, ThreadPassage
@@ -164,7 +164,6 @@ class StagedThreadDispatcher(StagesInTurn):
         if passage.is_ready is not None:
             passage.is_ready.acquire()  # until it is prepared
         else:
-            IN_THREAD[_thread.get_ident()] = batch
             self._prepare(passage)
         if passage.failure is None:
             if are_left(batch.slices):
@@ -189,7 +188,6 @@ class StagedThreadDispatcher(StagesInTurn):
     def _run_function(self, passage: ThreadPassage) -> None:
         """Run the batch function, while another thread may prepare the next batch."""
         batch = passage.batch
-        IN_THREAD[_thread.get_ident()] = batch
         with self:
             batcher = self.batcher
             self._overlap.begins(batch, monotonic())
@@ -321,7 +319,6 @@ class StagedThreadDispatcher(StagesInTurn):
             if passage is None:
                 has_come = lacks is not None and len(batcher.arriving) >= lacks
                 return 0.0 if has_come or isinstance(found, Batch) else found
-            IN_THREAD[_thread.get_ident()] = passage.batch
             self._prepare(passage)
         except BaseException as error:
             if passage is not None:
@@ -350,7 +347,6 @@ class StagedThreadDispatcher(StagesInTurn):
         passage = self._finishing
         if passage is None:
             return
-        IN_THREAD[_thread.get_ident()] = passage.batch
         self._finish(passage)
         self._report(passage, looks=False)
         self._end_finishing()

@@ -29,6 +29,9 @@ class ThreadPassage(Passage):
         """The error of the stage that has failed, for the callers to handle, whatever it is."""
         self.is_ready: _thread.LockType | None = None  # held while another thread prepares it
 
+    def __enter__(self) -> None:
+        IN_THREAD[_thread.get_ident()] = self.batch
+
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool | None:
         super().__exit__(kind, error, trace)
         self.failure = error
@@ -45,7 +48,6 @@ class StagesInTurn(ThreadDispatcher):
     def run(self, batch: Batch) -> Batch | float | None:
         """Have `batch` pass its stages, and answer its calls."""
         passage = ThreadPassage(batch)
-        IN_THREAD[_thread.get_ident()] = batch
         self._prepare(passage)
         if passage.failure is None:
             if are_left(batch.slices):
@@ -100,8 +102,7 @@ class StagesInTurn(ThreadDispatcher):
     def _end_unwanted(self, passage: ThreadPassage) -> None:
         """Forget a batch of which all callers have left."""
         with self:
-            batcher = self.batcher
-            batcher.end_unwanted(passage.batch, monotonic())
+            self.batcher.end_unwanted(passage.batch, monotonic())
         passage.clear()
         passage.batch.clear()
 

@@ -125,9 +125,8 @@ class Dispatcher(ABC):
         self.lock.free()
         try:
             with self:
-                batcher = self.batcher
                 if not is_known:
-                    mend(batcher, error)
+                    mend(self.batcher, error)
                     self._count_anew()
         except BaseException as another:
             self.lock.free()
@@ -172,8 +171,9 @@ class Dispatcher(ABC):
         calls = batch.calls
         try:
             with self:
-                batcher = self.batcher
-                change = cast("StreamBatcher", batcher).step(batch, split, monotonic(), lets_join=lets_join)
+                change = cast("StreamBatcher", self.batcher).step(
+                    batch, split, monotonic(), lets_join=lets_join
+                )
         except BaseException as error:
             self.recover(error, may_refuse=False)
             if done := [call for call in calls if not call.missing]:  # perhaps gone from the batch

@@ -18,7 +18,6 @@ from typing import Any
 
 from batched._clock import monotonic
 from batched._core.batch import Batch
-from batched._core.batcher import Batcher
 from batched._drivers.circles import WORKERS, forget_worker
 from batched._drivers.current_batch import are_left
 from batched._drivers.driver import Driver
@@ -210,20 +209,21 @@ class StagedThreadDispatcher(StagesInTurn):
             if passage.failure is not None:
                 return None
             if batcher.has_calls:
-                found = self._take_ahead(batcher, monotonic())
+                found = self._take_ahead(monotonic())
                 if isinstance(found, Batch):
                     return found
             self._is_busy = True  # it finishes the batch: calls that come meanwhile can be prepared
             batcher.wake_after = self._overlap.lacks()
         return None
 
-    def _take_ahead(self, batcher: Batcher, now: float) -> Batch | float | None:
+    def _take_ahead(self, now: float) -> Batch | float | None:
         """Return the next batch if it is to run beside those before it, or the seconds until then.
 
         That may be the batch ahead, to be prepared anew.
         """
         if self._ahead is not None:
-            return self._give_up_ahead(batcher, self._ahead, now)
+            return self._give_up_ahead(self._ahead, now)
+        batcher = self.batcher
         batcher.plan(now)  # so that what has arrived is in the queue
         at = self._overlap.look_at(now)
         found: Batch | float | None = None
@@ -251,7 +251,7 @@ class StagedThreadDispatcher(StagesInTurn):
         with self:
             batcher = self.batcher
             now = monotonic()
-            self._answer(batcher, passage, now)
+            self._answer(passage, now)
             if self._current is passage:
                 self._current = None
                 self._is_busy = False
@@ -285,9 +285,8 @@ class StagedThreadDispatcher(StagesInTurn):
                     found = 0.0
                 continue
             with self:
-                batcher = self.batcher
-                batcher.drain()
-                found = batcher.next(monotonic())
+                self.batcher.drain()
+                found = self.batcher.next(monotonic())
         self._preparer.end()
         self._finisher.end()
         super().end_thread()
@@ -309,7 +308,7 @@ class StagedThreadDispatcher(StagesInTurn):
                 batcher = self.batcher
                 if not self._is_busy:
                     return None
-                found = self._take_ahead(batcher, monotonic())
+                found = self._take_ahead(monotonic())
                 lacks = batcher.wake_after
                 if isinstance(found, Batch):
                     passage = ThreadPassage(found)
@@ -329,8 +328,9 @@ class StagedThreadDispatcher(StagesInTurn):
                 passage.is_ready.release()
         return 0.0  # calls may have come that it is to be prepared anew for
 
-    def _give_up_ahead(self, batcher: Batcher, ahead: ThreadPassage, now: float) -> Batch | None:
+    def _give_up_ahead(self, ahead: ThreadPassage, now: float) -> Batch | None:
         """Return the batch ahead, to be prepared anew with calls that have come, if that costs less."""
+        batcher = self.batcher
         more = batcher.may_join(ahead.batch)
         if ahead.failure is None and more and self._overlap.gives_up(ahead.batch, more, now):
             batcher.join(ahead.batch, more, batcher.queue, now)

@@ -11,7 +11,6 @@ from typing import Any
 
 from batched._clock import monotonic
 from batched._core.batch import Batch
-from batched._core.batcher import Batcher
 from batched._drivers.current_batch import IN_THREAD, are_left
 from batched._drivers.thread_dispatcher import ThreadDispatcher
 from batched._parts.stages import Passage
@@ -57,9 +56,8 @@ class StagesInTurn(ThreadDispatcher):
         if passage.failure is None:
             self._finish(passage)
         with self:
-            batcher = self.batcher
-            self._answer(batcher, passage, monotonic())
-        if passage.failure is not None or batcher.leaving:
+            self._answer(passage, monotonic())
+        if passage.failure is not None or self.batcher.leaving:
             self.workers.wake()  # a half may run in another worker, or calls were left while they ran
         passage.clear()
         batch.clear()
@@ -90,12 +88,12 @@ class StagesInTurn(ThreadDispatcher):
                 outputs = self._value(steps.finish(outputs), "finish", batch)
             passage.outputs = batch.split(outputs, self.collator)
 
-    def _answer(self, batcher: Batcher, passage: ThreadPassage, now: float) -> None:
+    def _answer(self, passage: ThreadPassage, now: float) -> None:
         """Tell the batcher what has become of a batch. Needs the lock."""
         batch = passage.batch
-        batcher.spent(batch, tuple(passage.seconds), now)
+        self.batcher.spent(batch, tuple(passage.seconds), now)
         if passage.failure is None:
-            batcher.finish(batch, passage.outputs, now)
+            self.batcher.finish(batch, passage.outputs, now)
         else:
             self.fail(batch, passage.failure, now)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from batched._clock import monotonic
 from batched._core.batch import Batch
@@ -14,14 +14,12 @@ from batched._core.call import Call, release_inputs
 from batched._core.change import Change
 from batched._core.effects import Effects, let_go
 from batched._core.mending import give_up_all, give_up_batch, mend
+from batched._core.stream_batcher import StreamBatcher
 from batched._drivers.current_worker import cause_of
 from batched._drivers.driver import Driver
 from batched._drivers.step_lock import StepLock
 from batched._parts.in_flight import store
 from batched.errors import RestartWorker
-
-if TYPE_CHECKING:
-    from batched._core.stream_batcher import StreamBatcher
 
 
 class Dispatcher(ABC):
@@ -168,18 +166,13 @@ class Dispatcher(ABC):
         Returns what the function is to be told, `OVER` if no caller wants more.
         """
         split = batch.split(pieces, self.collator)
-        calls = batch.calls
         try:
             with self:
-                change = cast("StreamBatcher", self.batcher).step(
-                    batch, split, monotonic(), lets_join=lets_join
-                )
+                streaming = cast("StreamBatcher", self.batcher)
+                return streaming.step(batch, split, monotonic(), lets_join=lets_join)
         except BaseException as error:
             self.recover(error, may_refuse=False)
-            if done := [call for call in calls if not call.missing]:  # perhaps gone from the batch
-                self._wake_callers(done)
             raise
-        return change
 
     @abstractmethod
     def _wake_callers(self, calls: list[Call]) -> None:

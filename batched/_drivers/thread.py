@@ -220,10 +220,8 @@ class ThreadDriver(Driver):
             raise
 
     def push_all(self, calls: list[Call]) -> bool:
-        """Have calls without deadlines arrive together; return False if they have to come one by one."""
+        """Have calls of single items, without deadlines, arrive together; False if only one by one."""
         if self.closed or self.admits_with_lock or _thread.get_ident() in WORKERS:
-            return False
-        if True in [call.is_divided for call in calls]:
             return False
         batcher = self.batcher
         batcher.arriving.extend(calls)  # in one step, as each alone

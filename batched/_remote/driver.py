@@ -25,9 +25,8 @@ from batched._drivers.wakeups import wake_callers
 from batched._remote.addresses import Address
 from batched._remote.frames import Flag, Kind
 from batched._remote.greeting import Described
-from batched._remote.link import Link, WireTimes, stands_still
+from batched._remote.link import Link, Terms, WireTimes, stands_still
 from batched._remote.requests import Asked, RemoteCollator, Request, request, tenant_from
-from batched._remote.values import Codec
 from batched.errors import ClosedError, DisconnectedError
 
 _LOOK_S = 0.005  # how often the end of a function here looks whether calls are left
@@ -36,10 +35,8 @@ _LOOK_S = 0.005  # how often the end of a function here looks whether calls are 
 class Links(Protocol):
     """The connections of a client."""
 
-    address: Address
-    codec: Codec
+    terms: Terms
     fair_by: Callable[[], Any] | None
-    still_s: float
 
     def send(self, call: Call, driver: RemoteDriver, wish: Request) -> object:
         """Send `call` on the connection of its caller, which becomes its tenant."""
@@ -109,9 +106,9 @@ class RemoteDriver(Driver):
         links = self._links
         try:
             if links.fair_by is None:
-                wish = request(links.codec, call)
+                wish = request(links.terms.codec, call)
             else:
-                wish = request(links.codec, call, tenant_from(links.fair_by, self.name))
+                wish = request(links.terms.codec, call, tenant_from(links.fair_by, self.name))
             links.send(call, self, wish)
         except BaseException:
             self.cancel(call)
@@ -170,7 +167,7 @@ class RemoteDriver(Driver):
         now = monotonic()
         links = self._links
         call = Call().begin(None, Asked(Flag.NONE, question), 1, False, now)  # noqa: FBT003
-        call.deadline = now + links.still_s
+        call.deadline = now + links.terms.still_s
         call.waits_at = None
         call.waiter = waiter = _thread.allocate_lock()
         waiter.acquire()
@@ -181,13 +178,13 @@ class RemoteDriver(Driver):
             if call.left is None:  # the server has said so
                 raise
             what = f"said the {question.split(maxsplit=1)[0]} of {self.name}"
-            raise DisconnectedError(stands_still(links.address, links.still_s, what)) from None
+            raise DisconnectedError(stands_still(links.terms.address, links.terms.still_s, what)) from None
         return call.results
 
     @property
     def address(self) -> Address:
         """Where the server listens."""
-        return self._links.address
+        return self._links.terms.address
 
     @property
     def stats(self) -> Stats:

@@ -224,7 +224,7 @@ class ThreadDriver(Driver):
         if self.closed or self.admits_with_lock or _thread.get_ident() in WORKERS:
             return False
         batcher = self.batcher
-        batcher.arriving.extend(calls)  # in one step, as each alone
+        batcher.arrive_all(calls)
         if batcher.wake_after is not None and any(map(batcher.wakes, calls)):
             self.workers.wake()
         return True

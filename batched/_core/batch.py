@@ -57,6 +57,7 @@ class Batch:
         "has_lists",
         "is_apart",
         "least_shapes",
+        "may_fail",
         "outer",
         "padded",
         "real",
@@ -100,6 +101,7 @@ class Batch:
         self.begun: bool = False  # whether it streams, and has yielded: it runs, perhaps with no items left
         self.failed: int = 0  # items
         self.has_lists: bool = False  # whether some slice is of a list, as the collator found
+        self.may_fail: bool = True  # whether a part may be an exception, as far as the collator has seen
         self.shapes: Any = None  # what the rows of each feature were padded to, by collators that pad
         self.least_shapes: Any = None  # what they are padded to at least, as parts of a call have to be alike
         self.real: int = 0  # elements, for collators that pad
@@ -107,7 +109,7 @@ class Batch:
         self.search: Search | None = None  # the search for items that fail which it is a part of
         self.is_apart: bool = False  # whether it had room for items that waited, but had another key
         self._failed_at: dict[Slice, int] | None = None  # the place of the item that fails a slice of a list
-        self._overwritten: list[Any] = []  # items and errors that errors have replaced, until `clear`
+        self._overwritten: list[Any] | None = None  # what errors have replaced, until `clear`
 
     def __len__(self) -> int:
         return self.size
@@ -120,7 +122,7 @@ class Batch:
     def clear(self) -> None:
         """Drop the references to the calls: the traceback of an error would keep them all alive."""
         self.slices.clear()
-        self._overwritten.clear()
+        self._overwritten = None
         self._failed_at = None
 
     @property
@@ -186,10 +188,15 @@ class Batch:
                 self.returned = None
             raise
         if self.has_lists:
+            may_fail = self.may_fail
             for at, (call, start, stop) in enumerate(self.slices):
                 part = parts[at]
                 # Else the part itself is an error, an earlier part failed, or the caller has left.
-                if stop - start < call.size and call.missing and not issubclass(type(part), BaseException):
+                if (
+                    stop - start < call.size
+                    and call.missing
+                    and not (may_fail and issubclass(type(part), BaseException))
+                ):
                     if call.results is None:
                         collator.place((call, start, stop), part)
                     else:
@@ -209,11 +216,12 @@ class Batch:
         """Hand each call its part, as `split` has returned them; return the calls that are now done."""
         done: list[Call] = []
         owners: dict[int, Call | None] | None = None
+        may_fail = self.may_fail
         for at, piece in enumerate(self.slices):  # `zip` takes three times as long, if it is strict
             part = parts[at]
             call, start, stop = piece
             items = stop - start
-            is_failed = issubclass(type(part), BaseException)  # as `is_error`, without a call
+            is_failed = may_fail and issubclass(type(part), BaseException)  # as `is_error`, without a call
             if is_failed or call.keep_errors:
                 if owners is None:
                     owners = self._owners(parts)
@@ -266,9 +274,15 @@ class Batch:
         """Give a call an error for some of its items; return whether it is done now."""
         call, start, stop = piece
         if call.error is not None:  # an item before those that have failed may have failed now
-            self._overwritten.append(call.error)
+            self._keep(call.error)
         place = None if self._failed_at is None else self._failed_at.get(piece)
         return call.fail_part(start, stop, error, place)
+
+    def _keep(self, replaced: Any) -> None:
+        """Keep what an error has `replaced`, items or an error, until the lock is free."""
+        if self._overwritten is None:
+            self._overwritten = []
+        self._overwritten.append(replaced)
 
     def fail(self, error: BaseException, collator: Collates) -> list[Call]:
         """Answer each call with `error`; return the calls that are now done."""
@@ -281,8 +295,7 @@ class Batch:
                 if self._fail_part(piece, error):
                     done.append(call)
             elif call.missing:
-                # What the errors overwrite is kept until the lock is free.
-                self._overwritten.append(collator.collate(Batch([piece], stop - start)))
+                self._keep(collator.collate(Batch([piece], stop - start)))
                 collator.place(piece, [error] * (stop - start))
                 call.missing -= stop - start
                 if not call.missing:

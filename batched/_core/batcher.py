@@ -414,9 +414,9 @@ class Batcher(Inbox):
             return None
         if answers_first and (self.effects.answered or self.effects.released):
             return 0.0
-        if full_only and not self.queue.is_full():
-            return 0.0
         while (delay := self.plan(now)) == 0.0:
+            if full_only and self._reason is not _FULL:
+                return 0.0
             batch = self.pop(now)
             if batch.size:
                 return batch
@@ -440,7 +440,7 @@ class Batcher(Inbox):
             delay = 0.0
         elif not queue.items:
             pass
-        elif queue.is_full():
+        elif queue.items >= queue.batch_size if queue.by_number else queue.is_full():
             self._reason = _FULL
             delay = 0.0
         elif self.window.is_immediate and not self.admission.awaiting_room:
@@ -594,11 +594,11 @@ class Batcher(Inbox):
         *,
         error: BaseException | None = None,
         done: list[Call] | None = None,
-    ) -> bool:
+    ) -> None:
         """Hand the calls of `batch`, which has run, their parts, as the collator has split them; count it.
 
         Where the calls have been answered before, after an `error` or piece by piece, there are no `parts`,
-        and `done` has the calls that are done. Returns whether callers have their answers, to be told.
+        and `done` has the calls that are done.
         """
         if done is None:
             done = batch.answer(parts, self._collator)
@@ -628,13 +628,9 @@ class Batcher(Inbox):
                 self.effects.released += done
             elif batch.failed or len(slices) > 1 or not slices[0][0].missing:  # else it is amid a list
                 self.release(batch)
-        return bool(self.effects.answered)
 
-    def fail(self, batch: Batch, error: BaseException, now: float) -> bool:
-        """Answer the calls of `batch`, which raised `error`, unless it runs again in halves.
-
-        Returns whether callers have their answers, and are to be told.
-        """
+    def fail(self, batch: Batch, error: BaseException, now: float) -> None:
+        """Answer the calls of `batch`, which raised `error`, unless it runs again in halves."""
         error = without_own_frames(error)
         started = self.running.get(batch)
         if started is not None:
@@ -645,8 +641,8 @@ class Batcher(Inbox):
                     self.effects.gone.append(error)  # what it holds may be the memory that is short
                     self.counters.ran(ran, started, now, again=True)
                     self._learn(Run(ran, started, now, 0, error, is_divided=True), self._answered)
-                    return bool(self.effects.answered)
-        return self.finish(batch, [], now, error=error, done=batch.fail(error, self._collator))
+                    return
+        self.finish(batch, [], now, error=error, done=batch.fail(error, self._collator))
 
     def can_repeat(self, batch: Batch) -> bool:
         """Whether the items of `batch`, which has run, are as they were."""

@@ -1,4 +1,4 @@
-"""Which of the batches that have run are lessons: where nothing new is to be learned, one of eight or 32."""
+"""Which of the batches that have run are lessons: where nothing new is to be learned, one of eight or 64."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from math import inf
 from batched._core.batch import Batch
 
 _OF_ALIKE = 8  # of so many batches that are alike, one is a lesson
-_OF_SHORT = 32  # of so many short ones, where the call of a learner takes a good part of their time
+_OF_SHORT = 64  # of so many short ones, where the call of a learner takes a good part of their time
 _LONE = 8  # batches in a row of calls that come one at a time: then nothing is new
 _SHORT_S = 200e-6  # a batch that takes less tells little of sizes and lengths
 _SLOWER = 2.0

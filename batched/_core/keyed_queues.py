@@ -50,6 +50,7 @@ class KeyedQueues:
     """A queue for each key. Costs O(log n) a batch for n keys, and nothing for a key that is not used."""
 
     is_keyed = True
+    by_number = False
 
     def __init__(
         self,

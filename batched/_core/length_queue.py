@@ -49,6 +49,8 @@ class LengthQueue(Queue):
 
     __slots__ = ("_led", "_passed_over", "_remainders", "lengths")
 
+    by_number = False
+
     def __init__(
         self, batch_size: int, threshold: int, lengths: Lengths, *, tenants: Tenants | None = None
     ) -> None:
@@ -252,6 +254,7 @@ class RestingLengthQueue(LengthQueue):
 
     __slots__ = ()
 
+    by_number = True
     is_full = Queue.is_full
     take = Queue.take
 

@@ -55,6 +55,9 @@ class Queue:
     lengths: Lengths | None = None
     """What is known of the lengths of items, if they are measured."""
 
+    by_number = True
+    """Whether `batch_size` items fill a batch, whichever they are, and no fewer."""
+
     is_keyed = False
     """Whether only calls of equal keys share a batch."""
 

@@ -71,9 +71,9 @@ class StreamBatcher(Batcher):
             return self._refill(batch, now, lets_join)
         if self.leaving:  # others may wait for their room
             self.take_in()
-        for call in batch.calls:
-            if not call.is_over(now if call.takes_pieces else -inf):  # a future that has begun is never late
-                return None  # it may `yield from` an iterator that is no generator, which can be told nothing
+        # A future that has begun is never late.
+        if not all(call.is_over(now if call.takes_pieces else -inf) for call in batch.calls):
+            return None  # it may `yield from` an iterator that is no generator, which can be told nothing
         self._fail_late(batch.calls)
         return OVER
 
@@ -145,13 +145,11 @@ class StreamBatcher(Batcher):
 
     def _leave(self, batch: Batch, gone: Sequence[int]) -> None:
         """Remove the slices at these places: their calls are done, or not wanted any more."""
-        left = [batch.slices[at] for at in gone]
         for at in reversed(gone):
-            del batch.slices[at]
-        batch.size = len(batch.slices)
-        self.effects.released += [call for call, _, _ in left]
-        for piece in left:
+            piece = batch.slices.pop(at)
+            self.effects.released.append(piece[0])
             self.counters.left([piece], 1, piece[0].began)
+        batch.size = len(batch.slices)
         self.counters.failed += batch.failed
         batch.failed = 0
 
@@ -208,8 +206,8 @@ class StreamBatcher(Batcher):
         *,
         error: BaseException | None = None,
         done: list[Call] | None = None,
-    ) -> bool:
-        """End the streams of `batch`, which has run, and forget it; return whether callers are to be told.
+    ) -> None:
+        """End the streams of `batch`, which has run, and forget it.
 
         There are no `parts`. Those that are `done` are given after an `error`.
         """
@@ -226,7 +224,8 @@ class StreamBatcher(Batcher):
         batch.begun = False
         done = [call for call in batch.calls if not call.missing and call.left is None]
         if not is_refilled:
-            return super().finish(batch, parts, now, error=error, done=done)
+            super().finish(batch, parts, now, error=error, done=done)
+            return
         started = self.running.pop(batch, now)
         self.effects.has_moved = True
         try:
@@ -235,10 +234,9 @@ class StreamBatcher(Batcher):
             self._leave(batch, range(len(batch.slices)))
         finally:
             self.answer(done)
-        return bool(self.effects.answered)
 
-    def fail(self, batch: Batch, error: BaseException, now: float) -> bool:
+    def fail(self, batch: Batch, error: BaseException, now: float) -> None:
         """Do as every batcher; an error of pieces that are not one per item notes what a step has."""
         if getattr(batch, "returned", None) is not None or isinstance(error, ResultTypeError):
             error.add_note(_REFILLED_STEPS if self.options.continuous else _STEPS)
-        return super().fail(batch, error, now)
+        super().fail(batch, error, now)

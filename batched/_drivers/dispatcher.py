@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from batched._clock import monotonic
 from batched._core.batch import Batch
@@ -14,22 +14,22 @@ from batched._core.call import Call, release_inputs
 from batched._core.change import Change
 from batched._core.effects import Effects, let_go
 from batched._core.mending import give_up_all, give_up_batch, mend
+from batched._core.stream_batcher import StreamBatcher
 from batched._drivers.current_worker import cause_of
 from batched._drivers.driver import Driver
 from batched._drivers.step_lock import StepLock
 from batched._parts.in_flight import store
 from batched.errors import RestartWorker
 
-if TYPE_CHECKING:
-    from batched._core.stream_batcher import StreamBatcher
-
 
 class Dispatcher(ABC):
     """Asks a batcher for batches, and runs them.
 
-    `with dispatcher as batcher:` holds the lock. After it the inputs of calls that have ended are released,
+    `with dispatcher:` holds the lock. After it the inputs of calls that have ended are released,
     results are stored in the cache, and callers are woken, all without the lock.
     """
+
+    __slots__ = ("__dict__", "__enter__", "__weakref__")
 
     raises_interrupts = False
     """Whether a Ctrl-C in the user's cache is raised where it came; else it is only logged."""
@@ -40,14 +40,15 @@ class Dispatcher(ABC):
         self.collator: Any = driver.collator
         self.name: str = driver.name
         self.streams: bool = driver.streams
-        self.lock: StepLock = driver.lock
+        self.use_lock(driver.lock)
         self._spare: Effects | None = None  # what has been done, to be used again
 
-    def __enter__(self) -> Batcher:
-        self.lock.acquire()
-        return self.batcher
+    def use_lock(self, lock: StepLock) -> None:
+        """Guard the batcher by `lock`."""
+        self.lock: StepLock = lock
+        self.__enter__: Callable[[], bool] = lock.acquire  # to Python a method, without a frame
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *_: object) -> None:  # noqa: C901, PLR0912  one more call costs each batch a frame
         effects: Effects | None = None
         interrupt: BaseException | None = None
         try:
@@ -69,8 +70,23 @@ class Dispatcher(ABC):
                         effects.let_in = []
             finally:
                 self.lock.release()
+            # Without the lock; what has been done is dropped from `effects`.
             if effects is not None:
-                interrupt = self._carry_out(effects)
+                if effects.gone:
+                    let_go(effects.gone)
+                    effects.gone = []
+                if effects.released:  # first: answered callers find their instance kept by no batch
+                    release_inputs(effects.released)
+                    effects.released = []
+                if effects.landed:
+                    interrupt = store(effects.landed)  # before callers can ask again; a Ctrl-C in their cache
+                    effects.landed = []
+                if effects.answered:
+                    self._wake_callers(effects.answered)
+                    effects.answered = []
+                if effects.has_moved:
+                    effects.has_moved = False
+                    self._moved()
                 self._spare = effects
         except BaseException:  # Ctrl-C, or a fault of this library
             self.lock.free()
@@ -83,37 +99,14 @@ class Dispatcher(ABC):
         if interrupt is not None and self.raises_interrupts:
             raise interrupt
 
-    def _carry_out(self, effects: Effects) -> BaseException | None:
-        """Do what follows from a step, without the lock; return a Ctrl-C that came in the user's cache.
-
-        What has been done is dropped from `effects`.
-        """
-        interrupt = None
-        if effects.gone:
-            let_go(effects.gone)
-            effects.gone = []
-        if effects.released:  # first: a caller that has its answer finds its instance kept by no batch
-            release_inputs(effects.released)
-            effects.released = []
-        if effects.landed:
-            interrupt = store(effects.landed)  # before callers can ask again
-            effects.landed = []
-        if effects.answered:
-            self._wake_callers(effects.answered)
-            effects.answered = []
-        if effects.has_moved:
-            effects.has_moved = False
-            self._moved()
-        return interrupt
-
     def take_step(self, step: Callable[[Batcher], object], *, may_refuse: bool = True) -> None:
         """Take a `step`; if this thread is in the middle of one, once that has ended."""
         if self.lock.is_mine():
             self.lock.later.append(partial(self.take_step, step, may_refuse=may_refuse))
             return
         try:
-            with self as batcher:
-                step(batcher)
+            with self:
+                step(self.batcher)
         except BaseException as error:
             self.recover(error, may_refuse=may_refuse)
             raise
@@ -129,7 +122,8 @@ class Dispatcher(ABC):
             return  # it has come through the end of the step
         self.lock.free()
         try:
-            with self as batcher:
+            with self:
+                batcher = self.batcher
                 if not is_known:
                     mend(batcher, error)
                     self._count_anew()
@@ -160,15 +154,12 @@ class Dispatcher(ABC):
         for each in lost:
             each.clear()
 
-    def fail(self, batch: Batch, error: BaseException, now: float) -> bool:
-        """Have `batch` fail by `error`, or by what broke its worker. Needs the lock.
-
-        Returns whether callers have their answers, and are to be told.
-        """
+    def fail(self, batch: Batch, error: BaseException, now: float) -> None:
+        """Have `batch` fail by `error`, or by what broke its worker. Needs the lock."""
         if isinstance(error, RestartWorker):
             error = cause_of(error)
             batch.blames_worker = True
-        return self.batcher.fail(batch, error, now)
+        self.batcher.fail(batch, error, now)
 
     def step(self, batch: Batch, pieces: Any, *, lets_join: bool = True) -> Change[Any] | None:
         """Hand the callers of `batch`, which streams, their next pieces; this `lets_join` items that wait.
@@ -176,16 +167,13 @@ class Dispatcher(ABC):
         Returns what the function is to be told, `OVER` if no caller wants more.
         """
         split = batch.split(pieces, self.collator)
-        calls = batch.calls
         try:
-            with self as batcher:
-                change = cast("StreamBatcher", batcher).step(batch, split, monotonic(), lets_join=lets_join)
+            with self:
+                streaming = cast("StreamBatcher", self.batcher)
+                return streaming.step(batch, split, monotonic(), lets_join=lets_join)
         except BaseException as error:
             self.recover(error, may_refuse=False)
-            if done := [call for call in calls if not call.missing]:  # perhaps gone from the batch
-                self._wake_callers(done)
             raise
-        return change
 
     @abstractmethod
     def _wake_callers(self, calls: list[Call]) -> None:

@@ -161,7 +161,8 @@ class LoopDispatcher(Dispatcher):
         """Remove and return the next batch of `task`; None if none is due: the task is to end."""
         found: Batch | float | None = None
         try:
-            with self as batcher:
+            with self:
+                batcher = self.batcher
                 found = batcher.next(monotonic())
         except BaseException as error:
             if not self._gives_up(error):
@@ -204,13 +205,15 @@ class LoopDispatcher(Dispatcher):
             if batch is not None:
                 self.batches.discard(batch)
                 try:
-                    with self as batcher:
+                    with self:
+                        batcher = self.batcher
                         now = monotonic()
                         if error is None:
-                            has_answered = batcher.finish(batch, parts, now)
+                            batcher.finish(batch, parts, now)
                         else:
-                            has_answered = self.fail(batch, error, now)
-                        if may_go_on and takes_next and not has_answered:
+                            self.fail(batch, error, now)
+                        effects = batcher.effects
+                        if may_go_on and takes_next and not effects.answered:
                             found = batcher.next(now, full_only=True)
                 except BaseException as raised:
                     if not self._gives_up(raised, batch):
@@ -260,7 +263,8 @@ class LoopDispatcher(Dispatcher):
     def plan(self, loop: asyncio.AbstractEventLoop) -> None:
         """Plan what a free slot does."""
         try:
-            with self as batcher:
+            with self:
+                batcher = self.batcher
                 delay = batcher.plan(monotonic())
             self._wait(delay, loop)
         except BaseException as error:  # Ctrl-C: the timer may be gone

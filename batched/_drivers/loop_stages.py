@@ -17,7 +17,6 @@ from typing import Any
 
 from batched._clock import monotonic
 from batched._core.batch import Batch
-from batched._core.options import Options
 from batched._drivers.current_batch import are_left
 from batched._drivers.loop_dispatcher import LoopDispatcher
 from batched._drivers.timers import call_later
@@ -83,10 +82,6 @@ class StagedLoopDispatcher(LoopDispatcher):
     def _most(self, most: int) -> None:
         """Do nothing: with stages it is always one."""
 
-    def configure(self, options: Options) -> None:
-        """Follow new options from the next batch on. Needs the lock; `replan` is to follow."""
-        self.batcher.configure(options)
-
     # -- the tasks ----------------------------------------------------------------------------------------
 
     async def parts(self, batch: Batch, task: object) -> list[Any]:
@@ -132,7 +127,8 @@ class StagedLoopDispatcher(LoopDispatcher):
         """Report `batch`, which has ended; return whether its `task`, which `can_go_on`, is to go on."""
         spent = self._leave(batch, task)
         if batch is not None:
-            with self as batcher:
+            with self:
+                batcher = self.batcher
                 if isinstance(error, _Left):
                     batcher.end_unwanted(batch, monotonic())
                 else:

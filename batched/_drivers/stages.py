@@ -190,7 +190,8 @@ class StagedThreadDispatcher(StagesInTurn):
         """Run the batch function, while another thread may prepare the next batch."""
         batch = passage.batch
         IN_THREAD[_thread.get_ident()] = batch
-        with self as batcher:
+        with self:
+            batcher = self.batcher
             self._overlap.begins(batch, monotonic())
             self._is_busy = True
             batcher.wake_after = 1
@@ -200,7 +201,8 @@ class StagedThreadDispatcher(StagesInTurn):
 
     def _following(self, passage: ThreadPassage) -> Batch | None:
         """Return the batch that is to be in the function next, without a wait for the end of this one."""
-        with self as batcher:
+        with self:
+            batcher = self.batcher
             self._overlap.ends()
             self._is_busy = False
             batcher.wake_after = None
@@ -209,8 +211,6 @@ class StagedThreadDispatcher(StagesInTurn):
                 return self._taken.batch
             if passage.failure is not None:
                 return None
-            if self.driver.closed:
-                batcher.drain()
             if batcher.has_calls:
                 found = self._take_ahead(batcher, monotonic())
                 if isinstance(found, Batch):
@@ -250,7 +250,8 @@ class StagedThreadDispatcher(StagesInTurn):
         """Answer the calls of a batch; if the worker `looks`, return what its next look would find."""
         batch = passage.batch
         found: Batch | float | None = 0.0
-        with self as batcher:
+        with self:
+            batcher = self.batcher
             now = monotonic()
             self._answer(batcher, passage, now)
             if self._current is passage:
@@ -263,8 +264,6 @@ class StagedThreadDispatcher(StagesInTurn):
             elif looks:
                 # A batch is taken only after callers that were answered, and callbacks of their futures, had
                 # a chance to call again or to leave.
-                if self.driver.closed:
-                    batcher.drain()
                 found = batcher.next(now, answers_first=True)
             waits = batcher.has_calls
         if waits and not looks:
@@ -287,7 +286,8 @@ class StagedThreadDispatcher(StagesInTurn):
                     self.give_up(found if isinstance(found, Batch) else None, error)
                     found = 0.0
                 continue
-            with self as batcher:
+            with self:
+                batcher = self.batcher
                 batcher.drain()
                 found = batcher.next(monotonic())
         self._preparer.end()
@@ -307,7 +307,8 @@ class StagedThreadDispatcher(StagesInTurn):
         """Take and prepare the next batch, if it is time; return the seconds until it may be."""
         passage: ThreadPassage | None = None
         try:
-            with self as batcher:
+            with self:
+                batcher = self.batcher
                 if not self._is_busy:
                     return None
                 found = self._take_ahead(batcher, monotonic())

@@ -54,7 +54,8 @@ class StagesInTurn(ThreadDispatcher):
             self._call(passage)
         if passage.failure is None:
             self._finish(passage)
-        with self as batcher:
+        with self:
+            batcher = self.batcher
             self._answer(batcher, passage, monotonic())
         if passage.failure is not None or batcher.leaving:
             self.workers.wake()  # a half may run in another worker, or calls were left while they ran
@@ -98,7 +99,8 @@ class StagesInTurn(ThreadDispatcher):
 
     def _end_unwanted(self, passage: ThreadPassage) -> None:
         """Forget a batch of which all callers have left."""
-        with self as batcher:
+        with self:
+            batcher = self.batcher
             batcher.end_unwanted(passage.batch, monotonic())
         passage.clear()
         passage.batch.clear()

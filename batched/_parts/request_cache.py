@@ -6,15 +6,14 @@ call that neither cache answers has a `CachedCall` of the decorator's cache in i
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 from uuid import uuid4
-from weakref import WeakSet, WeakValueDictionary
+from weakref import WeakValueDictionary
 
 from batched._core.call import Call
 from batched._core.options import CallOptions, Options
-from batched._locks import Freed, InterruptedLock
+from batched._locks import Freed, Guard
 from batched._parts.cache import CachingCollator, ask_as
 from batched._parts.in_flight import CachedCall, HasInFlight
 from batched._parts.layers import LayeredCollator
@@ -146,29 +145,15 @@ class RequestCaches:
 
     def __init__(self) -> None:
         self._known: WeakValueDictionary[int, RequestCache] = WeakValueDictionary()
-        self.lock: InterruptedLock = InterruptedLock()
+        self.guard: Guard = Guard()
         self._owner = uuid4().hex
-        _live.add(self)
 
     def of(self, options: CallOptions, settings: Options, behind: Any, name: str, *, bound: bool) -> Any:
         """Return the collator in front of that `behind`, for calls with `options`."""
         cache, cache_key = options.request_cache, settings.cache_key
-        with Freed(self.lock), self.lock:
+        with Freed(self.guard.lock), self.guard.lock:
             found = self._known.get(id(cache))
             if found is None:
                 owner = self._owner if bound else None
                 self._known[id(cache)] = found = RequestCache(behind, cache, cache_key, name, owner)
             return found
-
-
-_live: WeakSet[RequestCaches] = WeakSet()
-
-
-def _after_fork() -> None:
-    """Replace the locks in the child: the thread that holds one may be the parent's."""
-    for caches in _live:
-        caches.lock = InterruptedLock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)

@@ -20,7 +20,6 @@ from batched._drivers.alarms import watch
 from batched._drivers.blocking import LoopWarning
 from batched._drivers.deadline_watch import DeadlineWatch
 from batched._drivers.driver import Driver
-from batched._drivers.fork_and_exit import register
 from batched._drivers.private_python import running_loop_or_none
 from batched._drivers.wakeups import wake_callers
 from batched._remote.addresses import Address
@@ -62,7 +61,6 @@ class RemoteDriver(Driver):
         self.max_pieces: int = DEFAULT_MAX_PIECES
         self.warn_on_loop: LoopWarning = LoopWarning(name)
         self._links = links
-        register(self)
 
     def _begin_anew(self) -> None:
         super()._begin_anew()
@@ -71,10 +69,6 @@ class RemoteDriver(Driver):
     def __del__(self, _is_exit: Callable[[], bool] = sys.is_finalizing) -> None:
         if hasattr(self, "deadline_watch") and not _is_exit():  # then modules are half gone
             self.deadline_watch.stop()
-
-    def after_fork(self) -> None:
-        """Start afresh in the child: the connections, and the calls that wait, are the parent's."""
-        self._begin_anew()
 
     # -- calls --------------------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ from batched._api.function import DecoratedFunction, answer_with_cache
 from batched._clock import monotonic
 from batched._core.call import Call, MapFlow
 from batched._core.keys import key_of
-from batched._core.options import DEFAULT_MAX_PIECES, NO_OPTIONS, Options
+from batched._core.options import NO_OPTIONS, Options
 from batched._drivers.thread import ThreadDriver
 from batched._drivers.wakeups import Outbox, own_error, own_errors
 from batched._parts.layers import GIVEN_TENANT, takes_item
@@ -87,7 +87,7 @@ class Served:
             maps_singly=self.driver.collator.chunk_size == 1 or options.default_deadline_ms is not None,
             batch_size=options.batch_size,
             max_queue_size=options.max_queue_size,
-            max_pieces=getattr(options, "max_pieces", DEFAULT_MAX_PIECES),
+            max_pieces=options.max_pieces,
             max_concurrent_batches=options.max_concurrent_batches,
             default_deadline_ms=options.default_deadline_ms,
         )

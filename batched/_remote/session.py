@@ -341,8 +341,7 @@ class Session(asyncio.BufferedProtocol):
                     raise
                 self._one_by_one(number, began, served, want, value)
                 return
-            if want.flags & Flag.STREAM or (served.callers_ask and call.size):
-                streams = bool(want.flags & Flag.STREAM)
+            if (streams := call.takes_pieces) or (served.callers_ask and call.size):
                 send = partial(self._send_pieces, number, began, served)
                 work = partial(send if streams else served.with_cache, call)
                 self._answer_in_task(number, began, work, None if streams else _many(call), call)

@@ -293,7 +293,8 @@ class _Inline(Dispatcher):
         with _ends:
             _at_work.add(self)
         try:
-            with self as batcher:
+            with self:
+                batcher = self.batcher
                 batcher.drain()
                 batcher.admit(call, wait=True, of_map=of_map)
             while (batch := self._next()) is not None:
@@ -310,7 +311,8 @@ class _Inline(Dispatcher):
                 callback()
 
     def _next(self) -> Batch | None:
-        with self as batcher:
+        with self:
+            batcher = self.batcher
             found = batcher.next(monotonic())
         return found if isinstance(found, Batch) else None
 
@@ -338,7 +340,8 @@ class _Inline(Dispatcher):
             _running.pop(batch, None)
         if isinstance(failure, RestartWorker):
             forget_stand_in(self.driver.options)
-        with self as batcher:
+        with self:
+            batcher = self.batcher
             if failure is None:
                 batcher.finish(batch, parts, monotonic())
             else:

@@ -30,11 +30,11 @@ class Clocked:
         return opens
 
 
-def test_of_batches_that_are_short_one_in_32_is_a_lesson() -> None:
+def test_of_batches_that_are_short_one_in_64_is_a_lesson() -> None:
     """Whatever calls they have. One in eight, after the last lesson before all are at rest."""
     clocked = Clocked(at_rest=True)
     assert [clocked.opens(SHORT_S, calls) for calls in (1, 3) * 4] == [True] + [False] * 7
-    assert [clocked.opens(SHORT_S, calls) for calls in (1, 3) * 32] == ([True] + [False] * 31) * 2
+    assert [clocked.opens(SHORT_S, calls) for calls in (1, 3) * 64] == ([True] + [False] * 63) * 2
 
 
 def test_of_a_lone_callers_short_batches_one_in_eight_is_a_lesson_where_there_is_more_to_learn() -> None:
@@ -44,7 +44,7 @@ def test_of_a_lone_callers_short_batches_one_in_eight_is_a_lesson_where_there_is
 
 
 def test_a_batch_that_is_not_short_is_a_lesson_among_those_that_are() -> None:
-    """At once, though 31 of them would not be."""
+    """At once, though 63 of them would not be."""
     clocked = Clocked(at_rest=True)
     assert [clocked.opens(SHORT_S, 3) for _ in range(12)] == ([True] + [False] * 7 + [True] + [False] * 3)
     assert clocked.opens(LONG_S, 3)

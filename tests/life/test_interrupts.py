@@ -15,7 +15,6 @@ import pytest
 
 import batched
 from batched import aio
-from batched._drivers.dispatcher import Dispatcher
 from tests.kit.effort import is_thorough
 from tests.kit.gate import PATIENCE_S, Gate, until
 from tests.kit.interrupted import ON_LOOPS, STEPS, free_again
@@ -85,16 +84,16 @@ def test_a_second_interrupt_while_the_first_is_mended_leaves_the_lock_free(
     """As where what has started the program passes on the signal that the terminal sends to both."""
     fn = batched.dynamically(Gate(), timeout_ms=0)
     dispatcher = driver_of(fn).dispatcher
-    take_lock = Dispatcher.__enter__
+    take_lock = dispatcher.__enter__
     entered = count()
 
-    def interrupted_once(self: Dispatcher) -> Any:
-        batcher = take_lock(self)
-        if self is dispatcher and not next(entered):
+    def interrupted_once() -> bool:
+        took = take_lock()
+        if not next(entered):
             raise KeyboardInterrupt
-        return batcher
+        return took
 
-    monkeypatch.setattr(Dispatcher, "__enter__", interrupted_once)
+    monkeypatch.setattr(dispatcher, "__enter__", interrupted_once)
     with contextlib.suppress(KeyboardInterrupt):
         dispatcher.recover(KeyboardInterrupt())
     was_free = free_again(fn)

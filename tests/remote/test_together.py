@@ -125,7 +125,7 @@ class Odd:
         raise KeyError(name)
 
     @property  # type: ignore[misc]
-    def __class__(self) -> Any:
+    def __class__(self) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         raise LookupError("of no class")
 
     def __reduce__(self) -> Any:

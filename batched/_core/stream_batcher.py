@@ -199,7 +199,6 @@ class StreamBatcher(Batcher):
         batch: Batch,
         parts: list[Any],
         now: float,
-        *,
         error: BaseException | None = None,
         done: list[Call] | None = None,
     ) -> None:

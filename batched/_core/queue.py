@@ -54,7 +54,6 @@ class Queue:
     lengths: Lengths | None = None
     """What is known of the lengths of items, if they are measured."""
 
-
     def __init__(self, batch_size: int, threshold: int, *, tenants: Tenants | None = None) -> None:
         self.is_keyed: bool = False
         """Whether only calls of equal keys share a batch."""

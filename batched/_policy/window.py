@@ -106,6 +106,7 @@ class Window:
     """Whether any batch starts at once."""
     is_suspended = False
     """Whether no wait can save anything: then it is told only of batches, by `ran_suspended`."""
+
     def __init__(self, timeout_s: float | None) -> None:
         self.is_auto: bool = timeout_s is None
         self.timeout_s: float = DEFAULT_S if timeout_s is None else timeout_s

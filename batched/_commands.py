@@ -85,8 +85,7 @@ def _profile(given: argparse.Namespace) -> int:
             function = _function(given.function)
             items = _items(Path(given.items), function)
             show = print if given.json else _shown()
-            if given.plot is not None:
-                _plot_into(given.plot)
+            draw = None if given.plot is None else _drawn(given.plot)
         except (UsageError, ImportError, OSError, ValueError) as error:
             return say("profile", error)
         with _progress(is_shown=not given.json) as progress:
@@ -94,8 +93,8 @@ def _profile(given: argparse.Namespace) -> int:
                 told = profile(function, items, sizes=given.sizes, repeats=given.repeats, progress=progress)
             except (TypeError, ValueError) as error:
                 return say("profile", _placed(error))
-    if given.plot is not None:
-        _plot(told, given.plot)
+    if draw is not None:
+        draw(told)
     try:
         show(json.dumps(told.as_dict(), indent=2) if given.json else told)
         sys.stdout.flush()
@@ -234,39 +233,34 @@ def _shown() -> Callable[[Any], None]:
     return show
 
 
-def _plot_into(file: str) -> None:
-    """Raise an error if no picture can be drawn into a file: it would be too late after all batches."""
+def _drawn(file: str) -> Callable[[Any], None]:
+    """Return what draws into a file how long an item takes, by the size of its batch."""
     try:
-        import matplotlib as mpl  # noqa: PLC0415
+        from matplotlib.figure import Figure  # noqa: PLC0415
+        from matplotlib.ticker import LogLocator, NullLocator  # noqa: PLC0415
     except ModuleNotFoundError as missing:
         raise ImportError(f"--plot needs {missing.name}: pip install matplotlib") from None
-    mpl.use("Agg")
-    from matplotlib.figure import Figure  # noqa: PLC0415
+    figure = Figure(figsize=(7, 4))
+    figure.savefig(file)  # if that fails, it would be too late after all batches
 
-    Figure().savefig(file)
+    def draw(told: Any) -> None:
+        axes = figure.subplots()
+        sizes = [each.size for each in told.measured]
+        axes.loglog(sizes, [each.item_ms for each in told.measured], "o-", label="an item")
+        axes.loglog(sizes, [each.took_ms for each in told.measured], "o--", label="the batch")
+        axes.axvline(told.batch_size, color="grey", linewidth=1)
+        axes.set_xticks(sizes, labels=[str(size) for size in sizes])
+        axes.xaxis.set_minor_locator(NullLocator())
+        axes.yaxis.set_minor_locator(LogLocator(subs=(2, 5)))
+        for label in (axes.yaxis.set_major_formatter, axes.yaxis.set_minor_formatter):
+            label("{x:g}")
+        axes.set_xlabel("items in the batch")
+        axes.set_ylabel("milliseconds")
+        axes.set_title(told.name)
+        axes.legend()
+        figure.savefig(file, bbox_inches="tight")
 
-
-def _plot(told: Any, file: str) -> None:
-    """Draw what an item takes, by the size of its batch; `_plot_into` has made sure that it can."""
-    from matplotlib import pyplot as plt  # noqa: PLC0415
-    from matplotlib.ticker import LogLocator, NullLocator  # noqa: PLC0415
-
-    figure, axes = plt.subplots(figsize=(7, 4))
-    sizes = [each.size for each in told.measured]
-    axes.loglog(sizes, [each.item_ms for each in told.measured], "o-", label="an item")
-    axes.loglog(sizes, [each.took_ms for each in told.measured], "o--", label="the batch")
-    axes.axvline(told.batch_size, color="grey", linewidth=1)
-    axes.set_xticks(sizes, labels=[str(size) for size in sizes])
-    axes.xaxis.set_minor_locator(NullLocator())
-    axes.yaxis.set_minor_locator(LogLocator(subs=(2, 5)))
-    for label in (axes.yaxis.set_major_formatter, axes.yaxis.set_minor_formatter):
-        label("{x:g}")
-    axes.set_xlabel("items in the batch")
-    axes.set_ylabel("milliseconds")
-    axes.set_title(told.name)
-    axes.legend()
-    figure.savefig(file, bbox_inches="tight")
-    plt.close(figure)
+    return draw
 
 
 def _top(given: argparse.Namespace) -> int:

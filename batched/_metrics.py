@@ -228,17 +228,18 @@ def read_workers() -> tuple[Counter[tuple[str, str, str, str]], dict[tuple[str, 
             continue
         for worker in pool.workers:
             if worker.current is not None or not pool.closed:  # after its shutdown it needs no state
-                key = pool.name, worker.name
+                key = printable(pool.name), printable(worker.name)
                 ready[key] = min(ready.get(key, 1), int(worker.current is not None))  # a bool is no figure
             for function, served in [*worker.served.items()]:
+                labels = printable(pool.name), printable(worker.name), printable(function)
                 for metric, (_, figure_of) in WORKERS.items():
-                    totals[metric, pool.name, worker.name, function] += figure_of(served)  # type: ignore[assignment]
+                    totals[metric, *labels] += figure_of(served)  # type: ignore[assignment]
     return totals, ready
 
 
 def _last_stats(counters: Counters) -> Stats:
     """Return the last figures of a batcher that is gone; the items that it left behind count as cancelled."""
-    stats = counters.snapshot(waiting=0, running=[], again=0, fits=None, best=None, learned=None)
+    stats = counters.snapshot()
     executed_or_late = stats.total_processed + stats.total_expired
     return replace(stats, total_cancelled=stats.total_accepted - executed_or_late)
 

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Generator, MutableMa
 from concurrent.futures import CancelledError
 from functools import partial
 from types import coroutine
-from typing import Any, TypeAlias
+from typing import Any, Self, TypeAlias
 from urllib.parse import quote
 
 from batched._api.deadline import Block, Request, block_of
@@ -43,11 +43,11 @@ class Batching:
       `batched.problems.problem` as its handler for these errors; of the others, an answer of 500 for such an
       error is replaced.
     - All calls of one request share a deadline, as with `batched.deadline`.
-    - A handler is cancelled when its client has left and has sent all of its request. So what it queued never
-      runs. What it then awaits, to clean up, is not cancelled again, unless a `BaseHTTPMiddleware` of
-      Starlette is between. A handler that is no coroutine runs in a thread, which cannot be cancelled: the
-      call that it waits for raises `concurrent.futures.CancelledError`, unless its batch has begun; a stream
-      raises that at its next step.
+    - A handler is cancelled when its client has left and has sent all of its request; in its first 0.1 s that
+      is not looked for. So what it queued never runs. What it then awaits, to clean up, is not cancelled
+      again, unless a `BaseHTTPMiddleware` of Starlette is between. A handler that is no coroutine runs in a
+      thread, which cannot be cancelled: the call that it waits for raises
+      `concurrent.futures.CancelledError`, unless its batch has begun; a stream raises that at its next step.
     - WebSockets are left alone: their handlers use `batched.deadline`, and see errors themselves.
 
     Args:
@@ -144,7 +144,8 @@ def _of_group(quart: Any, own: dict[type[Exception], Any]) -> Callable[[Exceptio
 def _log(scope: MutableMapping[str, Any], found: Problem, error: BaseException) -> None:
     # Quoted, or a line of the client's own would be one of the log.
     path = quote(scope.get("path", ""), errors="replace")
-    log(logging.WARNING, "%s was answered with %s: %s", path, found.status, error)
+    why = error if error.args else type(error).__name__
+    log(logging.WARNING, "%s was answered with %s: %s", path, found.status, why)
 
 
 _UNREADABLE = Problem(
@@ -164,6 +165,8 @@ _FAILED = 500
 _GRACE_S = 1.0
 """What an application has to end by itself if it waits for the message that its client has left. Quart and
 Django do, to cancel a task of theirs: they would lose that task if they were cancelled meanwhile."""
+_QUICK_S = 0.1
+"""An application that has ended by then is not watched: to look for its client's leave costs a task."""
 _TURNS = 5
 """How many turns of the loop an application has to ask for that message: a client may leave as it begins."""
 
@@ -216,50 +219,55 @@ async def _while_client_stays(
     app: App, scope: MutableMapping[str, Any], receive: Receive, answer: _Answer, block: Request
 ) -> None:
     """Run the application, and cancel it when the client leaves before all of its answer has been sent."""
-    messages = _Messages(receive, waits=_waits_for_continue(scope))
-    # Threads of anyio, in which plain handlers run, are shielded from its own cancels only: that of a task
-    # would end the request, its dependencies and its place among the threads while the handler still runs.
-    anyio = sys.modules.get("anyio")
-    anyio_scope = None if anyio is None else anyio.CancelScope()
+    waits = _waits_for_continue(scope)
+    client = _Client(receive, answer, block, reads_ahead=waits)
 
     async def run() -> None:
-        await app(scope, messages.receive, answer.send)
+        await app(scope, client.receive, answer.send)
 
-    work = asyncio.ensure_future(run() if anyio is None else _in_scope(anyio_scope, run, anyio))
-
-    async def leave() -> None:
-        await messages.watch()
-        for _ in range(_TURNS):
-            if not messages.is_told:
-                await asyncio.sleep(0)
-        if not messages.has_left or answer.has_ended:  # it has work to do in the background
-            return
-        cancel = (work if anyio_scope is None else anyio_scope).cancel
-        if messages.is_told:
-            block.withdraw()
-            await asyncio.sleep(_GRACE_S)
-        cancel()
-        block.withdraw()
-
-    watching = asyncio.ensure_future(leave())
+    timer = None if waits else asyncio.get_running_loop().call_later(_QUICK_S, client.watch)
+    anyio = sys.modules.get("anyio")
     try:
-        await work
-    except (asyncio.CancelledError, CancelledError):  # the second of a thread
-        if not messages.has_left or _is_cancelled():
+        if anyio is None:
+            with _CancelScope() as whole:
+                client.cancel = whole.cancel
+                await run()
+        else:
+            # Threads of anyio, in which plain handlers run, are shielded from its own cancels only: that of a
+            # task would end the request, its dependencies and its place among the threads while the handler
+            # still runs.
+            with anyio.CancelScope() as whole, anyio.CancelScope() as inside:
+                client.cancel = whole.cancel
+                await _cancelled_once(run(), inside)
+    except CancelledError:  # of a thread
+        if not client.has_left:
             raise
     finally:
-        work.cancel()  # if this task is cancelled
-        watching.cancel()
-        await asyncio.wait([work, watching])
-        work = watching  # an error of the work, its traceback and this frame would keep each other alive
-    if messages.has_left and not answer.has_begun:  # middleware around this one asks for an answer
+        if timer is not None:
+            timer.cancel()
+        client.stop()
+    if client.has_left and not answer.has_begun:  # middleware around this one asks for an answer
         await answer.problem(_LEFT)
 
 
-async def _in_scope(scope: Any, run: Callable[[], Coroutine[Any, Any, None]], anyio: Any) -> None:
-    """Do work inside of a scope of anyio, which cancels it once."""
-    with scope, anyio.CancelScope() as inside:
-        await _cancelled_once(run(), inside)
+class _CancelScope:
+    """Work of the running task that may be cancelled by itself, as a scope of anyio and a timeout can."""
+
+    def __enter__(self) -> Self:
+        task: Any = asyncio.current_task()
+        self._task = task
+        self._others: int = task.cancelling()
+        self._is_cancelled = False
+        return self
+
+    def cancel(self) -> None:
+        """Cancel the work, which waits for something."""
+        self._is_cancelled = True
+        self._task.cancel()
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> bool:
+        is_own = self._is_cancelled and self._task.uncancel() <= self._others
+        return is_own and isinstance(error, asyncio.CancelledError)
 
 
 @coroutine
@@ -284,70 +292,92 @@ def _cancelled_once(work: Coroutine[Any, Any, None], inside: Any) -> Generator[A
         del step  # or an error, its traceback and this frame would keep each other alive
 
 
-def _is_cancelled() -> bool:
-    """Whether the running task is being cancelled itself."""
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
-
-
 def _waits_for_continue(scope: MutableMapping[str, Any]) -> bool:
     """Whether a client sends its body once it is asked for; servers ask for it when it is read."""
     asked: bytes = next((value for name, value in scope["headers"] if name == b"expect"), b"")
     return asked.lower() == b"100-continue"
 
 
-class _Messages:
-    """The messages of a client, read one ahead: after all of its request, the next is that it has left.
+class _Client:
+    """The messages of a client. One is read ahead: after all of a request, the next is that it has left.
 
-    If the client `waits` to be asked for its body, nothing is read before the application asks for that.
+    If the client waits to be asked for its body, nothing is read before the application asks for that.
     """
 
-    def __init__(self, receive: Receive, *, waits: bool) -> None:
+    cancel: Callable[[], object]
+    """Cancels the application."""
+
+    def __init__(self, receive: Receive, answer: _Answer, block: Request, *, reads_ahead: bool) -> None:
         self._receive = receive
-        self._is_asked = not waits
+        self._answer = answer
+        self._block = block
         self._next: Message | None = None
         self._last: Message | None = None
         self._error: Exception | None = None
         self._changed = asyncio.Event()
         self._waiting = 0
+        self._is_read = False  # by the application itself
+        self._reads_ahead = reads_ahead  # once the application has read
+        self._is_over = False
+        self._watching: asyncio.Task[None] | None = None
         self.has_left = False
-        self.is_told = False  # whether the application waits for that, or knows
+        self._is_told = False  # whether the application waits for that, or knows
 
-    async def watch(self) -> None:
-        """Read, until the client has left."""
-        while not self._is_asked:
-            self._changed.clear()
-            await self._changed.wait()
-        while True:
+    def watch(self) -> None:
+        """Read ahead from now on; where the application is reading itself, after that."""
+        self._reads_ahead = True
+        if self._watching is None and not (self._is_read or self._is_over):
+            self._watching = asyncio.ensure_future(self._leave())
+
+    def stop(self) -> None:
+        """Read no more: the application has ended."""
+        self._is_over = True
+        if self._watching is not None:
+            self._watching.cancel()
+
+    async def _leave(self) -> None:
+        """Cancel the application when the client has left."""
+        while not self.has_left:
+            while self._next is not None and self._next.get("more_body", False):
+                self._changed.clear()
+                await self._changed.wait()
             try:
-                message = await self._receive()
+                self._note(await self._receive())
             except Exception as error:  # noqa: BLE001  of the server, for the application
                 self._error = error
                 self._changed.set()
                 return
-            if message["type"] == "http.disconnect":  # what came before it can still be read
-                self._last = message
-                self.has_left = True
-                self.is_told = self._waiting > 0
-                self._changed.set()
-                return
+        for _ in range(_TURNS):
+            if not self._is_told:
+                await asyncio.sleep(0)
+        if self._answer.has_ended:  # it has work to do in the background
+            return
+        if self._is_told:
+            self._block.withdraw()
+            await asyncio.sleep(_GRACE_S)
+        self.cancel()
+        self._block.withdraw()
+
+    def _note(self, message: Message) -> None:
+        if message["type"] == "http.disconnect":  # what came before it can still be read
+            self._last = message
+            self.has_left = True
+            self._is_told = self._waiting > 0
+        else:
             self._next = message
-            self._changed.set()
-            while message.get("more_body", False) and self._next is not None:
-                self._changed.clear()
-                await self._changed.wait()
+        self._changed.set()
 
     async def receive(self) -> Message:
         """Return the next message, for the application."""
-        if not self._is_asked:
-            self._is_asked = True
-            self._changed.set()
         while self._next is None:
             if self._error is not None:
                 raise self._error
             if self._last is not None:
-                self.is_told = True
+                self._is_told = True
                 return self._last
+            if self._watching is None and not self._is_read:
+                await self._read()
+                continue
             self._changed.clear()
             self._waiting += 1
             try:
@@ -357,3 +387,13 @@ class _Messages:
         message, self._next = self._next, None
         self._changed.set()
         return message
+
+    async def _read(self) -> None:
+        """Read the next message."""
+        self._is_read = True
+        try:
+            self._note(await self._receive())
+        finally:
+            self._is_read = False
+            if self.has_left or self._reads_ahead:
+                self.watch()

@@ -230,16 +230,13 @@ class Outcome:
         """Return the items per second."""
         return len(self.scores()) / self.seconds
 
-    def totals(self) -> list[str]:
-        """Return the cells of the items, the seconds, and the items per second."""
-        return [f"{len(self.scores()):,}", f"{self.seconds:.2f}", f"{self.rate():,.0f}"]
-
-    def latencies(self) -> list[str]:
-        """Return the cells of two percentiles of the latencies; empty if a call had many items."""
+    def cells(self) -> list[str]:
+        """Return the cells of its row; a call with many items has no latencies."""
+        totals = [f"{len(self.scores()):,}", f"{self.seconds:.2f}", f"{self.rate():,.0f}"]
         if any(len(answer.scores) > 1 for answer in self.answers):
-            return ["", ""]
+            return [*totals, "", ""]
         latencies_ms = np.percentile([answer.seconds * 1000 for answer in self.answers], [50, 99])
-        return [f"{latency:,.0f}" for latency in latencies_ms]
+        return [*totals, *(f"{latency:,.0f}" for latency in latencies_ms)]
 
 
 def run_crowds(title: str, predict: Predict, crowds: list[Crowd], console: Console) -> list[Outcome]:
@@ -265,15 +262,12 @@ def tabulate(names: list[str], alone: list[Outcome], shared: list[Outcome]) -> T
     for heading in ("items", "seconds", "items/s", "p50 ms", "p99 ms", "speed-up"):
         table.add_column(heading, justify="right")
 
-    table.add_row("[bold]one by one")
-    for name, outcome in zip(names, alone, strict=True):
-        table.add_row(name, *outcome.totals(), *outcome.latencies())
-    table.add_section()
-    table.add_row("[bold]batched")
-    for name, outcome, before in zip(names, shared, alone, strict=True):
-        table.add_row(
-            name, *outcome.totals(), *outcome.latencies(), f"{outcome.rate() / before.rate():.1f} x"
-        )
+    for title, outcomes in (("one by one", alone), ("batched", shared)):
+        table.add_section()
+        table.add_row(f"[bold]{title}")
+        for name, outcome, before in zip(names, outcomes, alone, strict=True):
+            speed_up = "" if outcomes is alone else f"{outcome.rate() / before.rate():.1f} x"
+            table.add_row(name, *outcome.cells(), speed_up)
     return table
 
 

@@ -106,10 +106,10 @@ def copied(error: BaseException, *, is_own: bool = False) -> BaseException:
     try:
         twin = _twin(error)
         put = partial(object.__setattr__, twin)  # the class may have a `__setattr__` of its own
-        put("args", error.args)
+        _args.__set__(twin, _args.__get__(error))
         vars(twin).update(vars(error))
         _copy_members(error, twin)
-        if notes := getattr(error, "__notes__", None):
+        if notes := vars(error).get("__notes__"):  # not by name: a `__getattr__` may raise anything
             put("__notes__", list(notes))
         put("__cause__", error.__cause__)
         put("__context__", error.__context__)
@@ -139,7 +139,8 @@ def _twin(error: BaseException) -> BaseException:
     return made
 
 
-_errno: Any = vars(OSError)["errno"].__get__  # Python's own, whatever the class has in its place
+_args: Any = vars(BaseException)["args"]  # Python's own, whatever the class has in its place
+_errno: Any = vars(OSError)["errno"].__get__
 _strerror: Any = vars(OSError)["strerror"].__get__
 
 
@@ -183,7 +184,7 @@ def reduced(error: BaseException) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return what `remade` makes an error like this of: arguments, and attributes."""
     args = _given(error, _layout(type(error))[0])
     state = {name: value for name, value in vars(error).items() if name != "__notes__"}
-    if not args and (own := BaseException.args.__get__(error)):  # type: ignore[attr-defined]
+    if not args and (own := _args.__get__(error)):
         state["args"] = own
     fresh = error if has_native_state(error) else _made(type(error), args)
     members = {

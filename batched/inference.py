@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING, Any, Concatenate, Literal, Self, TypeAlias, Un
 from batched._api.decorate import decorate, takes_options
 from batched._api.flavours import ThreadedFunction
 from batched._api.map_types import Answers, AsyncAnswers
-from batched._api.option_types import ArrayKeywordOptions, CallChanges, OtherCallChanges, StagedArrayOptions
+from batched._api.option_types import (
+    ArrayKeywordOptions,
+    ByPosition,
+    CallChanges,
+    OtherCallChanges,
+    StagedArrayOptions,
+)
 from batched._api.signatures import F_co, Generic, P, Protocol, R, R_co, S
 from batched._core.options import ArrayOptions
 
@@ -49,7 +55,7 @@ class BatchedInference(ThreadedFunction, Generic[R, F_co]):
     if TYPE_CHECKING:
 
         @property
-        def __wrapped__(self) -> F_co: ...  # type: ignore[override]
+        def __wrapped__(self) -> F_co: ...
         @overload
         def __get__(self, instance: None, owner: type | None = None, /) -> Self: ...
         @overload
@@ -101,11 +107,7 @@ class Dynamically(Protocol):
 # Callers get what `finish` returns.
 @overload
 def dynamically(
-    batch_size_: int = 64,
-    timeout_ms_: float | Literal["auto"] = "auto",
-    small_batch_threshold_: int = 8,
-    /,
-    *,
+    *by_position: ByPosition,
     finish: Callable[..., Any] | str,
     prepare: Callable[..., Any] | str | None = None,
     **options: Unpack[StagedArrayOptions],
@@ -113,32 +115,19 @@ def dynamically(
 @overload
 def dynamically(
     func: Callable[..., Any],
-    batch_size_: int = 64,
-    timeout_ms_: float | Literal["auto"] = "auto",
-    small_batch_threshold_: int = 8,
     /,
-    *,
+    *by_position: ByPosition,
     finish: Callable[..., Any] | str,
     prepare: Callable[..., Any] | str | None = None,
     **options: Unpack[StagedArrayOptions],
 ) -> BatchedInference[Any, Any]: ...
 @overload
 def dynamically(
-    func: Callable[P, Awaitable[R]],
-    batch_size_: int = 64,
-    timeout_ms_: float | Literal["auto"] = "auto",
-    small_batch_threshold_: int = 8,
-    /,
-    **options: Unpack[ArrayKeywordOptions],
+    func: Callable[P, Awaitable[R]], /, *by_position: ByPosition, **options: Unpack[ArrayKeywordOptions]
 ) -> BatchedInference[R, Function[P, Awaitable[R]]]: ...
 @overload
 def dynamically(
-    func: Callable[P, R],
-    batch_size_: int = 64,
-    timeout_ms_: float | Literal["auto"] = "auto",
-    small_batch_threshold_: int = 8,
-    /,
-    **options: Unpack[ArrayKeywordOptions],
+    func: Callable[P, R], /, *by_position: ByPosition, **options: Unpack[ArrayKeywordOptions]
 ) -> BatchedInference[R, Function[P, R]]: ...
 @overload
 def dynamically(

@@ -43,6 +43,7 @@ def fields(record: BatchRecord) -> dict[str, Any]:
         "batch_waited_ms": round(record.waited_ms, 3),
         "batch_took_ms": round(record.took_ms, 3),
         "batch_failed": record.failed,
+        "batch_item_error": None if record.item_error is None else type(record.item_error).__qualname__,
         "batch_padding": round(record.padding, 4),
         "batch_runs_again": record.runs_again,
         "batch_error": None if error is None else type(error).__qualname__,

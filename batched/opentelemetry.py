@@ -9,19 +9,21 @@ from __future__ import annotations
 import threading
 from asyncio import CancelledError
 from collections.abc import AsyncGenerator, Callable, Collection, Generator, Iterable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from contextvars import Context as Variables
 from functools import partial
 from inspect import isasyncgen, isgenerator
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import WeakSet
 
 from batched._api.function import DecoratedFunction
 from batched._core.batch import Batch
 from batched._core.batch_record import BatchRecord
 from batched._core.call import Call
 from batched._core.change import Change
+from batched._core.halves import Aside
 from batched._drivers.listeners import ignore, listen
+from batched._logs import log_error
 from batched._metrics import (
     COUNTERS,
     GAUGES,
@@ -36,13 +38,12 @@ from batched._metrics import (
     read_workers,
 )
 from batched._parts.stages import Steps
-from batched.errors import is_error
 
 try:
     from opentelemetry import metrics, trace
     from opentelemetry.context import Context
     from opentelemetry.metrics import CallbackOptions, Histogram, Meter, MeterProvider, Observation
-    from opentelemetry.trace import Link, Span, StatusCode, Tracer, TracerProvider
+    from opentelemetry.trace import Link, Span, SpanContext, StatusCode, Tracer, TracerProvider
 except ModuleNotFoundError as _missing:
     raise ImportError(
         f"batched.opentelemetry needs {_missing.name}: pip install opentelemetry-api", name=_missing.name
@@ -51,8 +52,9 @@ except ModuleNotFoundError as _missing:
 __all__ = ["BatchedInstrumentor", "instrument", "uninstrument"]
 
 _lock = threading.Lock()
-_own: list[tuple[Callable[..., Any], Callable[..., Any]]] = []  # `run` and `split` of batches
+_own: list[Callable[..., Any]] = []  # `run` of batches
 _told: list[Callable[[BatchRecord], object]] = []
+_failed: list[None] = []  # one if tracing has failed
 
 
 def instrument(
@@ -73,10 +75,10 @@ def instrument(
     with _lock:
         if _own:
             return
+        _failed.clear()
         tracer = trace.get_tracer("batched", tracer_provider=tracer_provider)
-        _own.append((Batch.run, Batch.split))
-        Batch.run = _traced(Batch.run, tracer)  # type: ignore[method-assign, assignment]
-        Batch.split = _traced_split(Batch.split)  # type: ignore[method-assign, assignment]
+        _own.append(Batch.run)
+        Batch.run = _traces(Batch.run, tracer)  # type: ignore[method-assign, assignment]
         meter = metrics.get_meter("batched", meter_provider=meter_provider)
         _measure(meter)
         _told.append(_histograms(meter))
@@ -87,8 +89,10 @@ def uninstrument() -> None:
     """Trace no further batches, and tell histograms of none. Other metrics end with their provider."""
     with _lock:
         if _own:
-            Batch.run, Batch.split = _own.pop()  # type: ignore[method-assign]
+            Batch.run = _own.pop()  # type: ignore[method-assign]
             ignore(_told.pop())
+            for each in [*_traced]:
+                each.end()
 
 
 class BatchedInstrumentor:
@@ -111,70 +115,89 @@ class BatchedInstrumentor:
 # -- spans ------------------------------------------------------------------------------------------------
 
 
-def _traced(run: Callable[..., Any], tracer: Tracer) -> Callable[[Batch, Any], Any]:
-    def traced(batch: Batch, collator: Any) -> Any:
-        """Run a batch inside of a span."""
-        callers = _callers(batch.calls)
-        name = _name_of(batch.slices[0][0].function)
-        span = tracer.start_span(
-            f"batch {name}",
-            context=Context(),
-            links=[Link(each.get_span_context()) for each in callers],
-            attributes={
-                "batched.function": name,
-                "batched.batch.reason": str(batch.reason),
-                "messaging.batch.message_count": batch.size,
-            },
-        )
-        _link_back(span, callers)
-        outputs = _run_in(span, partial(run, batch, collator))
-        if isinstance(outputs, Steps):
-            return _TracedSteps(outputs, span, tracer, name, batch)
-        return _until_done(span, outputs, batch)
+class _Traced:
+    """The span of a batch, until its record is told or the batch is gone."""
 
-    return traced
+    __slots__ = ("__weakref__", "span")
 
+    def __init__(self, span: Span) -> None:
+        self.span: Span | None = span
 
-class _Open:
-    """A span that is open until its batch has been split, if it `ends` then, or else is gone."""
-
-    __slots__ = ("ends", "span")
-
-    def __init__(self, span: Span, *, ends: bool) -> None:
-        self.span = span
-        self.ends = ends
+    def told(self, record: BatchRecord) -> None:
+        """End the span with what has become of the batch."""
+        if (span := self.span) is None:
+            return
+        span.set_attribute("batched.batch.waited_ms", record.waited_ms)
+        if record.padding:
+            span.set_attribute("batched.batch.padding", record.padding)
+        if record.runs_again:
+            span.set_attribute("batched.batch.runs_again", value=True)
+        if record.failed and record.error is None:
+            span.set_attribute("batched.batch.failed", record.failed)
+            span.set_attribute("error.type", type(record.item_error).__qualname__)
+            span.set_status(StatusCode.ERROR, f"{record.failed} of {record.size} items failed")
+        if record.error is not None and not isinstance(record.error, CancelledError):  # the loop ends
+            _quietly(_note_error, span, record.error)
+        self.end()
 
     def end(self) -> None:
-        """End the span."""
-        if self.ends:
-            self.ends = False
-            self.span.end()
+        """End the span, if it has not ended."""
+        span, self.span = self.span, None
+        if span is not None:
+            _quietly(span.end)
 
     __del__ = end
 
 
-_spans: WeakKeyDictionary[Batch, _Open] = WeakKeyDictionary()
-"""The spans of batches that have run, until their outputs are split."""
+_traced: WeakSet[_Traced] = WeakSet()
+"""The spans that have not ended."""
 
 
-def _wait_for_split(batch: Batch, found: _Open) -> None:
-    """Have a span end when the outputs of its batch have been split: now, if splits are traced no more."""
-    _spans[batch] = found
-    if not _own:
-        found.end()
-
-
-def _traced_split(split: Callable[..., list[Any]]) -> Callable[[Batch, Any, Any], list[Any]]:
-    def traced(batch: Batch, outputs: Any, collator: Any) -> list[Any]:
-        """Split the outputs of a batch; of a wrong number, its span has the error."""
-        found = _spans.get(batch)
-        if found is None:
-            return split(batch, outputs, collator)
-        ends, found.ends = found.ends, False
-        with _current(found.span, ends=ends):
-            return split(batch, outputs, collator)
+def _traces(run: Callable[..., Any], tracer: Tracer) -> Callable[[Batch, Any], Any]:
+    def traced(batch: Batch, collator: Any) -> Any:
+        """Run a batch inside of a span."""
+        if isinstance(batch, Aside):  # a warm-up, of which nothing is told
+            return run(batch, collator)
+        name = _name_of(batch.slices[0][0].function)
+        found, span = _begin(batch, name, tracer)
+        with _current(span):
+            outputs = run(batch, collator)
+        if isinstance(outputs, Steps):
+            return _TracedSteps(outputs, span, tracer, name)
+        if isgenerator(outputs):
+            return _steps(found, span, outputs, batch)
+        if isasyncgen(outputs):
+            return _asteps(found, span, outputs, batch)
+        return _awaited(span, outputs) if _is_awaitable(outputs) else outputs
 
     return traced
+
+
+def _is_awaitable(outputs: Any) -> bool:
+    return type(outputs) is not list and hasattr(type(outputs), "__await__")
+
+
+def _begin(batch: Batch, name: str, tracer: Tracer) -> tuple[_Traced, Span]:
+    """Begin the span of a batch, which ends when the record of that is told."""
+    callers = _callers(batch.calls)
+    span = _started(
+        tracer,
+        f"batch {name}",
+        context=Context(),
+        links=[Link(context) for _, context in callers],
+        attributes={
+            "batched.function": name,
+            "batched.batch.reason": str(batch.reason),
+            "messaging.batch.message_count": batch.size,
+        },
+    )
+    _link_back(span, callers)
+    found = _Traced(span)
+    batch.told = found.told
+    _traced.add(found)
+    if not _own:  # just now it was said to trace no more
+        found.end()
+    return found, span
 
 
 def _name_of(function: Any) -> str:
@@ -186,95 +209,78 @@ def _name_of(function: Any) -> str:
     return function._name  # noqa: SLF001
 
 
-def _callers(calls: list[Call]) -> list[Span]:
+def _quietly(work: Callable[..., Any], *args: Any, **named: Any) -> Any:
+    """Return what a part of tracing does; None if it fails, as a batch and its callers are not to fail too.
+
+    Processors, samplers and the spans of callers are not ours, and an error may not even have a text.
+    """
+    try:
+        return work(*args, **named)
+    except Exception:  # noqa: BLE001  logged
+        if not _failed:
+            _failed.append(None)
+            log_error("a batch could not be traced; further failures are not logged")
+        return None
+
+
+def _started(tracer: Tracer, name: str, **options: Any) -> Span:
+    span: Span | None = _quietly(tracer.start_span, name, **options)
+    return trace.INVALID_SPAN if span is None else span
+
+
+def _callers(calls: list[Call]) -> list[tuple[Span, SpanContext]]:
     """Return the spans in which the callers of `calls` have called."""
-    found: dict[int, Span] = {}
+    found: dict[int, tuple[Span, SpanContext]] = {}
     for call in calls:
         variables: Variables = call.caller_context()
         span = variables.run(trace.get_current_span)
-        if span.get_span_context().is_valid:
-            found[span.get_span_context().span_id] = span
+        context: SpanContext | None = _quietly(span.get_span_context)
+        if context is not None and context.is_valid:
+            found[context.span_id] = span, context
     return [*found.values()]
 
 
-def _link_back(span: Span, callers: list[Span]) -> None:
-    for each in callers:
-        if each.is_recording():
-            each.add_link(span.get_span_context())
+def _link_back(span: Span, callers: list[tuple[Span, SpanContext]]) -> None:
+    context = span.get_span_context()
+    if context.is_valid:
+        for each, _ in callers:
+            _quietly(_link, each, context)
+
+
+def _link(span: Span, context: SpanContext) -> None:
+    if span.is_recording():
+        span.add_link(context)
 
 
 def _link_joined(span: Span, batch: Batch, change: Change[Any] | None) -> None:
     """Link the span of a batch that is refilled with those of the callers of what has joined."""
     if change:
         callers = _callers(batch.calls[-len(change.joined) :] if change.joined else [])
-        for each in callers:
-            span.add_link(each.get_span_context())
+        for _, context in callers:
+            _quietly(span.add_link, context)
         _link_back(span, callers)
 
 
-@contextmanager
-def _current(span: Span, *, ends: bool) -> Iterator[None]:
-    """Do what is inside in a span, which notes an error."""
-    with trace.use_span(span, end_on_exit=ends):
-        try:
-            yield
-        except Exception as error:
-            _note_type(span, error)
-            raise
-        except (GeneratorExit, CancelledError):  # all callers have left, or the loop ends
-            raise
-        except BaseException as error:  # which `use_span` does not note
-            _note_error(span, error)
-            raise
+def _current(span: Span) -> AbstractContextManager[Span]:
+    """Do what is inside in a span that goes on."""
+    return trace.use_span(span, record_exception=False, set_status_on_exception=False)
 
 
 def _note_error(span: Span, error: BaseException) -> None:
+    span.set_attribute("error.type", type(error).__qualname__)
     span.record_exception(error)
-    _note_type(span, error)
     span.set_status(StatusCode.ERROR, f"{type(error).__name__}: {error}")
 
 
-def _note_type(span: Span, error: BaseException) -> None:
-    span.set_attribute("error.type", type(error).__qualname__)
-
-
-def _run_in(span: Span, work: Callable[[], Any]) -> Any:
-    """Return what `work` does inside of the span, which ends if that raises."""
-    try:
-        with _current(span, ends=False):
-            return work()
-    except BaseException:
-        span.end()
-        raise
-
-
-def _until_done(span: Span, outputs: Any, batch: Batch) -> Any:
-    """Return `outputs`, and end the span when they are there."""
-    if isgenerator(outputs):
-        return _steps(span, outputs, batch)
-    if isasyncgen(outputs):
-        return _asteps(span, outputs, batch)
-    if type(outputs) is not list and hasattr(type(outputs), "__await__"):
-        return _awaited(_Open(span, ends=True), outputs, batch)
-    _note_errors(span, outputs)
-    if hasattr(type(outputs), "__next__"):  # a stream that is no generator
-        span.end()
-    else:
-        _wait_for_split(batch, _Open(span, ends=True))
-    return outputs
-
-
 class _TracedSteps(Steps):
-    """The stages of a batch: each has a span, inside of that of the batch, which ends with the last."""
+    """The stages of a batch: each has a span, inside of that of the batch."""
 
-    __slots__ = ("_batch", "_name", "_open", "_steps", "_tracer")
+    __slots__ = ("_name", "_span", "_steps", "_tracer")
 
-    def __init__(self, steps: Steps, span: Span, tracer: Tracer, name: str, batch: Batch) -> None:
+    def __init__(self, steps: Steps, span: Span, tracer: Tracer, name: str) -> None:
         self.prepares, self.finishes = steps.prepares, steps.finishes
-        self._batch = batch
         self._steps = steps
-        # It ends with this if the batch does not pass the next stage: its callers have left.
-        self._open = _Open(span, ends=True)
+        self._span = span
         self._tracer = tracer
         self._name = name
 
@@ -288,97 +294,86 @@ class _TracedSteps(Steps):
 
     def run(self) -> Any:
         """Run the function inside of a span."""
-        return self._traced("run", self._steps.run, is_last=self._steps.finishes is None)
+        return self._traced("run", self._steps.run)
 
     def finish(self, outputs: Any) -> Any:
         """Finish inside of a span."""
-        return self._traced("finish", partial(self._steps.finish, outputs), is_last=True)
+        return self._traced("finish", partial(self._steps.finish, outputs))
 
-    def _traced(self, stage: str, work: Callable[[], Any], *, is_last: bool = False) -> Any:
-        inside = trace.set_span_in_context(self._open.span, Context())
-        span = self._tracer.start_span(f"{stage} {self._name}", context=inside)
+    def _traced(self, stage: str, work: Callable[[], Any]) -> Any:
+        inside = trace.set_span_in_context(self._span, Context())
+        span = _started(self._tracer, f"{stage} {self._name}", context=inside)
         try:
-            outputs = _run_in(span, work)
+            with _current(span):
+                outputs = work()
         except BaseException as error:
-            self._fail(error)
+            _quietly(_note_error, span, error)
+            _quietly(span.end)
             raise
-        if type(outputs) is not list and hasattr(type(outputs), "__await__"):
-            return self._awaited(span, outputs, is_last=is_last)
-        span.end()
-        if is_last:
-            self._pass_on(outputs)
+        if _is_awaitable(outputs):
+            return _stage(span, outputs)
+        _quietly(span.end)
         return outputs
 
-    async def _awaited(self, span: Span, work: Any, *, is_last: bool) -> Any:
-        try:
-            with _current(span, ends=True):
-                outputs = await work
-        except BaseException as error:
-            self._fail(error)
-            raise
-        if is_last:
-            self._pass_on(outputs)
-        return outputs
 
-    def _pass_on(self, outputs: Any) -> None:
-        """Have the span end when the outputs have been split."""
-        _note_errors(self._open.span, outputs)
-        _wait_for_split(self._batch, self._open)
-
-    def _fail(self, error: BaseException) -> None:
-        _note_error(self._open.span, error)
-        self._open.end()
-
-
-async def _awaited(found: _Open, work: Any, batch: Batch) -> Any:
+async def _stage(span: Span, work: Any) -> Any:
     try:
-        with _current(found.span, ends=False):
-            outputs = await work
-    except BaseException:
-        found.end()
+        return await _awaited(span, work)
+    except (GeneratorExit, CancelledError):  # the loop ends
         raise
-    _note_errors(found.span, outputs)
-    _wait_for_split(batch, found)
-    return outputs
+    except BaseException as error:
+        _quietly(_note_error, span, error)
+        raise
+    finally:
+        _quietly(span.end)
 
 
-def _steps(span: Span, steps: Any, batch: Batch) -> Generator[Any, Any]:
-    _spans[batch] = _Open(span, ends=False)
-    with _current(span, ends=True), closing(steps):
-        change = None
+async def _awaited(span: Span, work: Any) -> Any:
+    with _current(span):
+        return await work
+
+
+@contextmanager
+def _in_steps(found: _Traced, span: Span, batch: Batch) -> Iterator[None]:
+    """Do what is inside in the span of a batch that streams; end it if all callers have left."""
+    with _current(span):
+        try:
+            yield
+        except GeneratorExit:
+            if not batch.slices:  # it was refilled: of its end there is no record
+                found.end()
+            raise
+
+
+def _steps(found: _Traced, span: Span, steps: Any, batch: Batch) -> Generator[Any, Any]:
+    change: Change[Any] | None = None
+    with _in_steps(found, span, batch), closing(steps):
         while True:
             try:
                 pieces = steps.send(change)
             except StopIteration:
-                return
+                break
             change = yield pieces
             _link_joined(span, batch, change)
+    if change is not None:  # likewise
+        found.end()
 
 
-async def _asteps(span: Span, steps: Any, batch: Batch) -> AsyncGenerator[Any, Any]:
-    _spans[batch] = _Open(span, ends=False)
-    with _current(span, ends=True):
+async def _asteps(found: _Traced, span: Span, steps: Any, batch: Batch) -> AsyncGenerator[Any, Any]:
+    change: Change[Any] | None = None
+    with _in_steps(found, span, batch):
         try:
-            change = None
             while True:
                 try:
                     pieces = await steps.asend(change)
                 except StopAsyncIteration:
-                    return
+                    break
                 change = yield pieces
                 _link_joined(span, batch, change)
         finally:
             await steps.aclose()
-
-
-def _note_errors(span: Span, outputs: Any) -> None:
-    """Note how many items have an exception in the place of a result."""
-    if isinstance(outputs, list):
-        failed = [each for each in outputs if is_error(each)]
-        if failed:
-            _note_type(span, failed[0])
-            span.set_attribute("batched.batch.failed", len(failed))
-            span.set_status(StatusCode.ERROR, f"{len(failed)} of {len(outputs)} items failed")
+    if change is not None:  # likewise
+        found.end()
 
 
 # -- metrics ----------------------------------------------------------------------------------------------

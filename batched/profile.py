@@ -204,6 +204,17 @@ def _measured(  # noqa: PLR0913, PLR0917
         if progress is not None:
             progress(done, len(tried))
     answers.check(trial.name)
+    return _profile(given, trial, rows, lengths, measured)
+
+
+def _profile(
+    given: Any,
+    trial: Trial,
+    rows: list[tuple[int, float, float]],
+    lengths: list[Any],
+    measured: list[Measured],
+) -> Profile:
+    """Return what follows from what batches took."""
     fixed, each, per_length = _fitted(rows)
     usual = sum(longest for _, longest, _ in rows) / len(rows)
     curve = {row.size: row.item_ms for row in measured}
@@ -214,6 +225,9 @@ def _measured(  # noqa: PLR0913, PLR0917
         alone = (fixed + each + per_length * mean) * 1000
     best = min(curve.values())
     knee = next(size for size, item_ms in curve.items() if item_ms <= _KNEE * best)
+
+    if not per_length and knee > 1:  # larger batches may take far longer, which says nothing of smaller ones
+        fixed, each, _ = _fitted([(size, 0.0, took) for size, _, took in rows if size <= trial.size_of(knee)])
 
     def cost_ms(size: int) -> float:
         return (fixed + (each + per_length * usual) * trial.size_of(size)) * 1000

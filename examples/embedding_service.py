@@ -32,6 +32,7 @@ clients that never send the rest of a request or never read the answer.
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 from collections.abc import Callable, Coroutine
@@ -163,8 +164,15 @@ def answer(question: Question, result: Any) -> Answer:
 
 def minilm() -> FastAPI:
     """Return the service with all-MiniLM-L6-v2 of this process, or of the one that `EMBED_AT` names."""
+    embed: batched.BatchedFunction[str, Vector]
     if address := os.environ.get("EMBED_AT"):
-        return create_app(batched.connect(address, wait_s=5.0).embed)
-    from embedding_service_model import embed  # noqa: PLC0415  it loads the model
+        embed = batched.connect(address, wait_s=5.0).embed
+    else:
+        from embedding_service_model import embed  # noqa: PLC0415  it loads the model
 
-    return create_app(embed)
+    app = create_app(embed)
+    # What is there now stays: else the garbage collector looks through all of it now and then, and all
+    # requests wait. Processes that fork from here also share its memory for longer.
+    gc.collect()
+    gc.freeze()
+    return app

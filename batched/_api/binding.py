@@ -16,8 +16,8 @@ from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, SupportsIndex, TypeAlias, TypeVar
 
 from batched._api.call_signature import signature_of_calls
-from batched._api.decorate import is_stream, name_of, named_by
-from batched._api.pickling import alias_of, check_protocol, reduced, reduced_bound, remake
+from batched._api.decorate import is_method, is_stream, name_of, named_by
+from batched._api.pickling import alias_of, check_protocol, rebind, reduced, remake
 from batched._api.through_class import ThroughClass
 from batched._core.options import (
     NO_OPTIONS,
@@ -137,25 +137,20 @@ class Shared(Generic[DriverT]):
     read: Any = None
 
 
-class _Wrapped:
-    """The plain function of a bound view, found as its `__wrapped__`; a class has none."""
+if TYPE_CHECKING:
+    _OfViews = property
+else:
 
-    def __get__(self, view: Bindable[Any] | None, owner: type) -> Callable[..., Any]:
-        if view is None:
-            raise AttributeError("__wrapped__")
-        shared = view._shared  # noqa: SLF001
-        return MethodType(shared.function, view._key) if shared.is_method else shared.function  # noqa: SLF001
+    class _OfViews:
+        """A property that the class has not: `inspect` would take it for that of a call of the class."""
 
+        def __init__(self, read: Callable[[Any], Any]) -> None:
+            self._read = read
 
-class _Signature:
-    """The signature with which a decorated function is called, found as its `__signature__`."""
-
-    def __get__(self, view: Bindable[Any] | None, owner: type) -> Signature:
-        if view is None:
-            raise AttributeError("__signature__")  # that of a class is another one
-        shared = view._shared  # noqa: SLF001
-        has = partial(hasattr, view)
-        return signature_of_calls(view.__wrapped__, shared.settings, has, streams=shared.streams)
+        def __get__(self, view: object, owner: type) -> Any:
+            if view is None:
+                raise AttributeError(self._read.__name__)
+            return self._read(view)
 
 
 class _Documentation:
@@ -205,8 +200,16 @@ class Bindable(Generic[DriverT]):
         __name__: str
         __qualname__: str
 
-    __wrapped__: _Wrapped = _Wrapped()
-    __signature__: _Signature = _Signature()
+    @_OfViews
+    def __wrapped__(self) -> Any:
+        shared = self._shared
+        return MethodType(shared.function, self._key) if shared.is_method else shared.function
+
+    @_OfViews
+    def __signature__(self) -> Signature:
+        shared = self._shared
+        has = partial(hasattr, self)
+        return signature_of_calls(self.__wrapped__, shared.settings, has, streams=shared.streams)
 
     _shared: Shared[DriverT]
     _key: object
@@ -296,7 +299,8 @@ class Bindable(Generic[DriverT]):
         if isinstance(func, staticmethod | MethodType) or not hasattr(type(func), "__get__"):
             return self
         if instance is None:
-            return ThroughClass(self, shared.function, owner)  # type: ignore[return-value]  # its public face is the same
+            # The public face of a `ThroughClass` is the same.
+            return ThroughClass(self, shared.function, owner) if is_method(func) else self  # type: ignore[return-value]
         if type(func) is FunctionType:
             return self._view(instance, is_method=True, binds=False)
         return self._view(instance, function=func.__get__(instance, owner), binds=False)
@@ -366,7 +370,7 @@ class Bindable(Generic[DriverT]):
     def __reduce__(self) -> tuple[Any, ...]:
         shared = self._shared
         if not shared.binds:
-            return reduced_bound(self._key, shared.attribute, shared.call_options)
+            return rebind, (self._key, shared.attribute, shared.call_options)
         return reduced(
             self._owner(), shared.public_class, shared.binding.func, shared.settings, shared.call_options
         )

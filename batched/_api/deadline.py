@@ -8,7 +8,7 @@ from concurrent.futures import CancelledError
 from contextlib import contextmanager
 from contextvars import ContextVar
 from math import inf
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 from weakref import ref
 
 from batched._clock import monotonic
@@ -48,10 +48,10 @@ class Request(Block):
         super().__init__(until, outer)
         self.request = self
         self._lock = threading.Lock()
-        self._calls: list[tuple[ref[Withdraws], ref[Call]]] = []
+        self._calls: list[tuple[ref[Any], ref[Call]]] = []
         self._most = _FEW
 
-    def note(self, driver: Withdraws, call: Call) -> None:
+    def note(self, driver: Any, call: Call) -> None:
         """Note a call of a thread, or of a future."""
         with self._lock:
             self._calls.append((ref(driver), ref(call)))
@@ -75,16 +75,6 @@ BlockT = TypeVar("BlockT", bound=Block)
 
 def _waits(call: Call | None) -> bool:
     return call is not None and bool(call.missing)
-
-
-class Withdraws(Protocol):
-    """A driver of which calls can be withdrawn."""
-
-    name: str
-
-    def withdraw(self, calls: list[Call], error: BaseException) -> None:
-        """Answer those of `calls` that have not begun with `error`."""
-        ...
 
 
 @contextmanager

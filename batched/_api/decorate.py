@@ -25,7 +25,6 @@ from batched._core.options import (
     ArrayOptions,
     CallOptions,
     Options,
-    has_stages,
     live_options,
     where_taken,
 )
@@ -42,6 +41,13 @@ _ONE_ITEM = [bool, int, float, complex, str, bytes, bytearray, dict, set, frozen
 
 _OF_LISTS = {"__len__", "__getitem__", "__next__", "_is_protocol"}
 """What a class may have that stands for a list, or for what it is made of."""
+
+_NOT_OF_STREAMS = {
+    "cache": "it stores results, not pieces",
+    "cache_key": "it can have no cache",
+    **dict.fromkeys(("prepare", "finish"), "do that in the function, before its first yield or around each"),
+}
+"""Options that a function which streams cannot have, and why."""
 
 _ROWS = re.compile(r"^( +)\w+: Each one says in an editor what it means.*$", re.MULTILINE)
 """The line of a docstring that the rows of the table replace. Editors show the line."""
@@ -252,26 +258,14 @@ def is_stream(func: Any, options: Options) -> bool:
     streams = any(inspect.isgeneratorfunction(f) or inspect.isasyncgenfunction(f) for f in _code_of(func))
     if streams and isinstance(options, ArrayOptions):
         raise TypeError("a function over arrays cannot stream: its outputs are rows")
-    if streams and options.cache is not None:
-        raise TypeError("cache cannot be used with a function that streams: it stores results, not pieces")
-    if streams and options.cache_key is not None:
-        raise TypeError("cache_key cannot be used with a function that streams: it can have no cache")
-    if streams and has_stages(options):
-        given = "prepare" if options.prepare is not None else "finish"
-        raise TypeError(
-            f"{given} cannot be used with a function that streams: do that in the function, before its first "
-            f"yield or around each"
-        )
+    for name, why in _NOT_OF_STREAMS.items() if streams else ():
+        if getattr(options, name) is not None:
+            raise TypeError(f"{name} cannot be used with a function that streams: {why}")
+    only = "is only for a function that streams: make it a generator"
     if not streams and options.continuous:
-        raise TypeError(
-            "continuous=True is only for a function that streams: make it a generator with `change = yield "
-            "pieces`, or leave continuous out"
-        )
+        raise TypeError(f"continuous=True {only} with `change = yield pieces`, or leave continuous out")
     if not streams and options.max_pieces != DEFAULT_MAX_PIECES:
-        raise TypeError(
-            f"max_pieces={options.max_pieces} is only for a function that streams: make it a generator, or "
-            f"leave max_pieces out"
-        )
+        raise TypeError(f"max_pieces={options.max_pieces} {only}, or leave max_pieces out")
     return streams
 
 
@@ -281,6 +275,17 @@ def written_for_class(func: Any) -> bool:
         return False
     place = func.__qualname__.rpartition(".")[0]
     return bool(place) and not place.endswith("<locals>") and func.__code__.co_varnames[:1] == ("cls",)
+
+
+def is_method(func: Any) -> bool:
+    """Whether a function that a class has takes an instance first.
+
+    One that was written elsewhere may be the default of a field, which is read through the class.
+    """
+    if not isinstance(func, FunctionType) or func.__code__.co_varnames[:1] == ("self",):
+        return True
+    place, _, name = func.__qualname__.rpartition(".")
+    return bool(place) and not place.endswith("<locals>") and name != "<lambda>"
 
 
 def name_of(func: Any, options: Options) -> str:

@@ -121,17 +121,11 @@ class ThreadedFunction(DecoratedFunction[ThreadDriver]):
     def stream(self, /, *args: Any, **named: Any) -> Stream[Any]:
         """Queue one item, even a list, and return an iterator over its pieces; it blocks for the next one.
 
-        Each piece arrives as soon as the batch function, a generator, has yielded it. An error ends the
-        stream, and so does `TimeoutError` at the deadline. To leave early, close or drop the iterator.
-
-        Raises:
-            TypeError: The batch function is no generator.
-            SlowConsumerError: By the iterator, after the pieces that waited: more than `max_pieces` did.
-
+        All else is as `astream` says.
         """
         return open_stream(self._open(), self._ask_one(args, named))
 
-    def warm_up(  # noqa: D417  an example may be passed by name
+    def warm_up(
         self,
         /,
         *example: Any,
@@ -140,20 +134,7 @@ class ThreadedFunction(DecoratedFunction[ThreadDriver]):
     ) -> None:
         """Have the function run once for each of its `shapes`, before there are calls; block until it has.
 
-        A compiled model compiles then, and not while callers wait. It runs where batches run: in the worker
-        thread, or in each if there are several. It counts in no figure, and nothing is learned from it. Calls
-        that come meanwhile run in batches of their own, in between.
-
-        Args:
-            example: One item, as a call takes it. For arrays, the features of a call: of their first rows
-                and, repeated or cut to each length, batches are made. Features of equal length in the example
-                have equal lengths in each batch; lengths of others are tried in each combination.
-            progress: Called after each shape, with how many have run and how many there are.
-
-        Raises:
-            ValueError: There is no end of shapes, as `shapes` says.
-            Exception: Whatever the function raises.
-
+        All else is as `awarm_up` says.
         """
         driver = self._open()
         driver.warn_on_loop("fn.warm_up(x)", "await fn.awarm_up(x)")
@@ -225,14 +206,15 @@ class LoopedFunction(DecoratedFunction["ThreadDriver | LoopDriver"]):
     ways_to_call: ClassVar[frozenset[str]] = frozenset({"acall", "amap", "astream"})
 
     def __init__(self, func: Callable[..., Any], options: Options) -> None:
-        if is_async(func) and options.workers is not None:
+        awaits, name = is_async(func), name_of(func, options)
+        if awaits and options.workers is not None:
             raise TypeError(
-                f"{name_of(func, options)} is `async def`, so its batches run on the event loop of "
+                f"{name} is `async def`, so its batches run on the event loop of "
                 f"its callers and cannot use workers: leave workers out, or use batched.dynamically, "
                 f"which runs it on a loop of each worker"
             )
-        new_driver: Any = _loop_driver if is_async(func) else partial(ThreadDriver, awaits=False)
-        refuse_async(options, is_async=is_async(func), name=name_of(func, options))
+        refuse_async(options, is_async=awaits, name=name)
+        new_driver: Any = _loop_driver if awaits else partial(ThreadDriver, awaits=False)
         super().__init__(func, options, new_driver, callers_ask=not is_mapping(options.cache))
 
     if not TYPE_CHECKING:  # subclasses say what it takes

@@ -54,12 +54,14 @@ class DecoratedFunction(Bindable[DriverT]):
         if isinstance(owner, DecoratedFunction) and owner is not self:
             owner._find()  # noqa: SLF001  so that further views of it have the driver from the start
         driver = shared.binding.driver(owner)
-        shared.collator = collator = self._collator_of(driver)
-        shared.read = partial(_read_whole, collator) if shared.streams else collator.read
-        shared.effective = shared.call_options.with_default(driver.options.default_deadline_ms)
-        if shared.effective is not NO_OPTIONS:
-            shared.read = partial(shared.effective.read, shared.read)
-        shared.driver = driver  # last: a thread that sees the driver uses the other two
+        collator = self._collator_of(driver)
+        read = partial(_read_whole, collator) if shared.streams else collator.read
+        options = shared.call_options.with_default(driver.options.default_deadline_ms)
+        if options is not NO_OPTIONS:
+            read = partial(options.read, read)
+        # Whole, and the driver last: other threads that see it call already.
+        shared.collator, shared.effective, shared.read = collator, options, read
+        shared.driver = driver
         if shared.is_method and shared.call_options is NO_OPTIONS:
             shared.binding.share(owner, shared)
         return driver

@@ -7,11 +7,17 @@ first of an option's sentences, as type checkers and editors need them written d
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, TypeAlias, TypedDict
 
 from batched._core.batch_record import BatchRecord
 from batched._core.option_checks import Cache, MappingCache, SharedByFunctions
 from batched._core.options import OnFull, PaddingSide, Priority
+
+ByPosition: TypeAlias = float | Literal["auto"]
+"""An option that is not named: `batch_size`, `timeout_ms` and `small_batch_threshold`, in this order.
+
+Only the overload for these alone has their names, types and defaults. The decorator checks all of them.
+"""
 
 
 class Changes(TypedDict, total=False):

@@ -38,11 +38,6 @@ def reduced(
     return remake, (public_class, func, options, call_options, is_static)
 
 
-def reduced_bound(key: object, name: str, call_options: CallOptions) -> tuple[Any, ...]:
-    """Return what a view of `key` is found by again: the name of its attribute."""
-    return _rebind, (key, name, call_options)
-
-
 def alias_of(func: FunctionType, root: object) -> FunctionType:
     """Return the alias of `func` under a name by which it can be found, which its `root` keeps.
 
@@ -74,7 +69,8 @@ def remake(
     return public_class(func, options).with_call_options(call_options)
 
 
-def _rebind(key: object, name: str, call_options: CallOptions) -> Any:
+def rebind(key: object, name: str, call_options: CallOptions) -> Any:
+    """Return a view of `key` again, which is found by the name of its attribute."""
     return getattr(key, name).with_call_options(call_options)
 
 

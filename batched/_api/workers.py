@@ -12,6 +12,7 @@ from weakref import WeakValueDictionary
 
 from batched._clock import monotonic
 from batched._core.batch_fault import in_words
+from batched._core.option_checks import a_string, as_float
 from batched._drivers.worker_pool import PoolWorker, Served, WorkerPool
 
 StateT = TypeVar("StateT")
@@ -91,19 +92,6 @@ class WorkersStats:
         return "\n".join([f"{self.name}: {self.busy:.0%} busy", *lines])
 
 
-class _Handle:
-    """What all views of the same workers keep: when it is collected, the threads end."""
-
-    __slots__ = ("__weakref__", "names", "pool")
-
-    def __init__(self, names: tuple[str, ...], pool: WorkerPool) -> None:
-        self.names = names
-        self.pool = pool
-
-
-_by_token: WeakValueDictionary[str, _Handle] = WeakValueDictionary()
-
-
 class Workers(Generic[StateT]):
     """Worker threads that one function uses, or several share: `@batched.dynamically(workers=gpus)`.
 
@@ -168,15 +156,13 @@ class Workers(Generic[StateT]):
         """The names of the workers, in order."""
         if initializer is not None and not callable(initializer):
             raise TypeError(f"initializer must be a function of a worker's name, got {initializer!r}")
-        if not isinstance(name, str):
-            raise TypeError(f"name must be a string, got {name!r}")
-        self.pool: Any = WorkerPool(self.names, initializer, name)
+        self.pool: Any = WorkerPool(self.names, initializer, a_string("name", name))
         self.weight: float | None = None
         """The weight of a function that is given this view of the workers; None counts as 1."""
-        self._handle = _Handle(self.names, self.pool)
+        self._whole: Workers[StateT] | None = None  # of a view: it keeps these, which the threads end with
         self._token = uuid.uuid4().hex
-        self.pool.end_with(self._handle)
-        _by_token[self._token] = self._handle
+        self.pool.end_with(self)
+        _by_token[self._token] = self
 
     def weighted(self, weight: float) -> Self:
         """Return these workers for a function of this weight: `workers=gpus.weighted(3)`.
@@ -185,20 +171,14 @@ class Workers(Generic[StateT]):
         function without one has 1. Where no function has a weight, the one of the oldest call is next,
         however long its batch takes.
         """
-        if isinstance(weight, bool) or not isinstance(weight, int | float):
-            raise TypeError(f"weight must be a number, got {weight!r}")
+        weight = as_float("weight", weight)
         if not isfinite(weight):
-            raise ValueError(f"weight must be a finite number, got {weight}")
+            raise ValueError(f"weight must be a finite number, got {weight:g}")
         if weight <= 0:
-            raise ValueError(f"weight must be more than 0, got {weight}")
+            raise ValueError(f"weight must be more than 0, got {weight:g}")
         view = object.__new__(type(self))
-        view._show(self._handle, self._token, float(weight))
+        vars(view).update(vars(self), weight=weight, _whole=self._whole or self)
         return view
-
-    def _show(self, handle: _Handle, token: str, weight: float | None) -> None:
-        """Be a view of the workers of `handle`."""
-        self.names, self.pool, self.weight = handle.names, handle.pool, weight
-        self._handle, self._token = handle, token
 
     def start(self) -> None:
         """Start all workers, and return when each has its state, as a service does before it takes traffic.
@@ -249,18 +229,20 @@ class Workers(Generic[StateT]):
         return f"<batched.Workers {self.pool.name!r}: {', '.join(self.names)}>{weight}"
 
 
+_by_token: WeakValueDictionary[str, Workers[Any]] = WeakValueDictionary()
+
+
 def _unpickled(
     kind: type[Workers[Any]], token: str, weight: float | None, given: tuple[tuple[str, ...], Any, str]
 ) -> Workers[Any]:
-    """Return a view of the workers of this token, which each process makes once."""
-    handle = _by_token.get(token)
-    if handle is None:
+    """Return the workers of this token, which each process makes once, or a view of them."""
+    whole = _by_token.get(token)
+    if whole is None:
         names, initializer, name = given
         made = kind(names, initializer=initializer, name=name)
-        handle = _by_token.setdefault(token, made._handle)  # noqa: SLF001
-    view = object.__new__(kind)
-    view._show(handle, token, weight)
-    return view
+        made._token = token  # noqa: SLF001
+        whole = _by_token.setdefault(token, made)
+    return whole if weight is None else whole.weighted(weight)
 
 
 def _names(workers: int | Iterable[str]) -> tuple[str, ...]:

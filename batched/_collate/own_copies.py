@@ -4,29 +4,35 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter, OrderedDict, UserDict, UserList, defaultdict, deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from copy import copy
 from io import BytesIO, StringIO
 from operator import is_not
-from typing import Any
+from typing import Any, TypeAlias
 
 from batched._collate.libraries import library_of, type_named
 from batched._collate.nested import with_children
 from batched._policy.out_of_memory import is_out_of_memory
 
+Copier: TypeAlias = Callable[[Any], Any]
+"""Returns a result as it may be handed out: itself, or a copy."""
 
-def own_copy(result: Any) -> Any:
-    """Return a copy of an array or a container, which are easily changed in place; else `result` itself.
 
-    Also `result` itself if it cannot be copied, as it contains itself, say: no other call is to blame for it.
-    But raises if there is no memory for a copy.
+def if_it_can(copier: Copier) -> Copier:
+    """Return what copies a result, or returns it as it is if that fails: no other call is to blame for it.
+
+    But it raises if there is no memory for a copy.
     """
-    try:
-        return _copy(result)
-    except Exception as error:  # of a library, or a `RecursionError`
-        if is_out_of_memory(error):
-            raise
-        return result
+
+    def own(result: Any) -> Any:
+        try:
+            return copier(result)
+        except Exception as error:  # of the result's class or library, or a `RecursionError`
+            if is_out_of_memory(error):
+                raise
+            return result
+
+    return own
 
 
 def _copy(result: Any) -> Any:  # noqa: PLR0911  one kind after another
@@ -54,12 +60,22 @@ def _copy(result: Any) -> Any:  # noqa: PLR0911  one kind after another
     return result
 
 
+own_copy = if_it_can(_copy)
+"""Returns a copy of an array or a container, which are easily changed in place; else the result itself.
+
+Also the result itself if it cannot be copied, as it contains itself, say.
+"""
+
 _FIXED = {int, float, str, bool, bytes, type(None)}  # cannot be changed, and most rows are one of these
 _COPIED = {set, bytearray, array, BytesIO, StringIO}
 _STANDARD = {OrderedDict, defaultdict, Counter, UserDict}
 
 
 def is_like_an_array(kind: type) -> bool:
-    """Whether `kind` is one of rows with fields, or of arrays on a GPU, that no library here is of."""
+    """Whether `kind` is one of rows with fields, arrays on a GPU, or images, that no library here is of.
+
+    An image of Pillow that is still in a file is of a subclass, and none.
+    """
     others = type_named("numpy", "void"), type_named("cupy", "ndarray")
-    return any(other is not None and issubclass(kind, other) for other in others)
+    is_one = any(other is not None and issubclass(kind, other) for other in others)
+    return is_one or kind is type_named("PIL.Image", "Image")

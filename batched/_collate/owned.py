@@ -10,18 +10,14 @@ from collections import UserDict, UserList, deque
 from collections.abc import Callable, Sequence
 from copy import copy
 from functools import partial
-from operator import is_not
-from typing import Any, TypeAlias
+from operator import is_not, methodcaller
+from typing import Any
 
 from batched._collate.item_length import has_fields
 from batched._collate.libraries import LIBRARIES, Library, library_of_type
 from batched._collate.nested import attributes, with_children
-from batched._collate.own_copies import is_like_an_array, own_copy
+from batched._collate.own_copies import Copier, if_it_can, is_like_an_array, own_copy
 from batched._collate.plain import PLAIN, are_plain
-from batched._policy.out_of_memory import is_out_of_memory
-
-Copier: TypeAlias = Callable[[Any], Any]
-"""Returns a row as it may be handed out: itself, or a copy."""
 
 _LIBRARIES = frozenset({"numpy", "torch"})  # modules of their own types of arrays
 _DEEPEST = 3  # containers and models, one in the other
@@ -88,12 +84,12 @@ class _Rows:
         if library is not None:
             is_view = library.may_be_view if self._is_lone else library.is_view
             copier = self._of_arrays(is_view, library.copy, library.memory)
-            return copier if is_plain_array(kind) else _if_it_can(copier)
+            return copier if is_plain_array(kind) else if_it_can(copier)
         of_parts = self._of_parts(kind) if depth else None
         if of_parts is not None:
-            return _if_it_can(partial(of_parts, depth=depth - 1))
+            return if_it_can(partial(of_parts, depth=depth - 1))
         if is_like_an_array(kind):
-            return self._of_arrays(_has_base, _array_copy, id)
+            return self._of_arrays(_shows_memory, methodcaller("copy"), id)
         return _memory if issubclass(kind, memoryview) else None
 
     def _of_parts(self, kind: type) -> Callable[..., Any] | None:
@@ -177,26 +173,9 @@ def is_plain_array(kind: type) -> bool:
     return kind.__module__ in _LIBRARIES
 
 
-def _if_it_can(copier: Copier) -> Copier:
-    """Return what copies a row, or returns it as it is if its class fails: other rows are not to blame."""
-
-    def own(row: Any) -> Any:
-        try:
-            return copier(row)
-        except Exception as error:  # of the row's class
-            if is_out_of_memory(error):
-                raise
-            return row
-
-    return own
-
-
-def _has_base(row: Any) -> bool:
-    return row.base is not None
-
-
-def _array_copy(row: Any) -> Any:
-    return row.copy()
+def _shows_memory(row: Any) -> bool:
+    """Whether what is like an array shows the memory of another object. An image is read-only then."""
+    return row.base is not None if hasattr(row, "base") else bool(row.readonly)
 
 
 def _memory(row: memoryview) -> memoryview:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from copy import copy
 from typing import Any, Protocol, TypeAlias
 
@@ -67,6 +68,7 @@ class Batch:
         "size",
         "slices",
         "stage_s",
+        "told",
     )
 
     returned: int | None
@@ -79,14 +81,18 @@ class Batch:
     blames_worker: bool
     """Whether its function has said that the worker was broken; unset unless it has."""
 
-    fresh: int
-    """How many of its items have begun with its last step; unset unless it is refilled."""
+    fresh: int | None
+    """How many of its items, the last ones, have begun with its last step; None once a worker has counted
+    them, and unset unless it is refilled."""
 
     outer: set[Batch]
     """The batches of other functions that await its calls; unset until that is asked."""
 
     stage_s: tuple[float, ...]
     """How long it was prepared, in the function, and finished; unset unless it passes stages."""
+
+    told: Callable[[Any], object]
+    """What is told of its record before its callers have their answers; unset unless it is traced."""
 
     def __init__(self, slices: list[Slice], size: int, reason: str = "") -> None:
         self.slices: list[Slice] = slices

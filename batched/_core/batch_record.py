@@ -28,6 +28,8 @@ class BatchRecord:
     """How long it ran, in milliseconds."""
     failed: int
     """How many of its items were answered with an exception in the place of a result."""
+    item_error: BaseException | None
+    """The first of these exceptions, None if there is none."""
     error: BaseException | None
     """What the function has raised, None if it has returned."""
     runs_again: bool

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from math import inf
 from operator import attrgetter
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from batched._core.admission import Admission, WaitingTime
 from batched._core.batch import Batch
@@ -678,7 +678,11 @@ class Batcher(Inbox):
 
     def report(self, error: BaseException) -> None:
         """Have `error` told, which a batch has raised though each of its items works."""
-        self.effects.gone.append(BatchFault(self._name, error, self.counters))
+        self.afterwards(BatchFault(self._name, error, self.counters).log)
+
+    def afterwards(self, do: Callable[[], object]) -> None:
+        """Have something done after this step, without the lock, and before callers are told."""
+        self.effects.gone.append(do)
 
     def _learn(self, run: Run, answered: Sequence[Callable[[Run], None]]) -> None:
         """Tell the features of a run, those that `answered` names too; and learners, if it is a lesson."""
@@ -791,25 +795,6 @@ class Batcher(Inbox):
         if unwanted:
             self.drop_all(unwanted)
 
-    def close(self, error: BaseException, left: Literal["cancelled"] | None = None) -> None:
-        """Answer all calls that wait with `error`; `left` says that they count as cancelled by callers."""
-        self.take_in()
-        if outside := self.admission.clear():
-            self.add(outside)  # and out again, so that they count
-        asides = self.first.asides
-        calls = [*self.waiting(), *(call for aside in asides for call in aside.calls)]
-        self.ending += [call for call in calls if call.missing]
-        unanswered = set_error(calls, error)
-        for call in calls:
-            self.drop(call)
-        for aside in asides:
-            self.first.remove(aside)
-            self.effects.released += aside.calls
-        for call in unanswered:
-            call.left = left
-        self.answer(unanswered)
-        self.ending.clear()
-
     # -- what is there ------------------------------------------------------------------------------------
 
     def put_back(self, effects: Effects) -> None:
@@ -870,15 +855,12 @@ def with_tenants(new_queue: NewQueue) -> NewQueue:
 
 def snapshot(counters: Counters, batchers: Sequence[Batcher], now: float, gone: Lessons = NOTHING) -> Stats:
     """Return what `batchers`, which count together, have done so far, and what was learned by one `gone`."""
-    lessons = of_all([batcher.lessons for batcher in batchers], gone)
     return counters.snapshot(
         waiting=sum(batcher.queue.items for batcher in batchers),
         running=[(batch.size, now - since) for each in batchers for batch, since in each.running.items()],
         again=sum(each.first.items for each in batchers),
         paused=any(each.figures().get("isolation_paused", False) for each in batchers),
-        fits=lessons.fits,
-        best=lessons.best,
-        learned=lessons.learned,
+        lessons=of_all([batcher.lessons for batcher in batchers], gone),
     )
 
 
@@ -887,11 +869,3 @@ def _leave(call: Call) -> None:
     for each in call.leave():
         if each is not call:
             _leave(each)
-
-
-def set_error(calls: list[Call], error: BaseException) -> list[Call]:
-    """Give `error` to those of `calls` that have no answer, and return them. Their callers may be looking."""
-    unanswered = [call for call in calls if call.missing]
-    for call in unanswered:
-        call.error = error
-    return unanswered

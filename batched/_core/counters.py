@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
 from operator import sub
@@ -12,9 +12,10 @@ from typing import Any, TypeAlias
 from batched._core.batch import Batch
 from batched._core.call import Call, Slice
 from batched._core.histograms import Sizes, Times
+from batched._core.lessons import NOTHING, Lessons
 from batched._core.stats import Padding, Stats
 from batched._policy.lengths import Choice
-from batched._policy.window import Learned, StartReason
+from batched._policy.window import StartReason
 
 _RUNS = 256  # counted at once, ...
 _WAITS = 512  # ... as are the waits of slices: together they take a fraction of the time
@@ -215,35 +216,28 @@ class Counters:
 
     def configured(self, running: Mapping[Batch, float]) -> None:
         """Note that options change while batches are `running`, each with its start, with the old ones."""
-        before = self.snapshot(
-            waiting=0, running=[], again=0, fits=None, best=None, learned=None, configured=False
-        )
+        before = self.snapshot()  # first: it counts what has been noted so far
         wait = deepcopy(self._wait)
         for batch, started in running.items():
             for call, start, stop in batch.slices:
                 wait.add([getattr(call, "began", started) - call.arrived], stop - start)
-        self._configured = replace(before, wait=wait.snapshot())
+        self._configured = replace(before, wait=wait.snapshot(), configured=None)
         self._of_older = deepcopy(self._of_runs)
         self._ending.update(running.values())
 
-    def snapshot(  # noqa: PLR0913
+    def snapshot(
         self,
         *,
-        waiting: int,
-        running: list[tuple[int, float]],
-        again: int,
+        waiting: int = 0,
+        running: Sequence[tuple[int, float]] = (),
+        again: int = 0,
         paused: bool = False,
-        fits: int | None,
-        best: int | None,
-        learned: Learned | None,
-        configured: bool = True,
+        lessons: Lessons = NOTHING,
     ) -> Stats:
-        """Return the totals so far.
+        """Return the totals so far, and what batchers know.
 
-        `fits` and `best` are the most items of a batch, as far as they are known: by memory, and by time.
         `running` are the batches that run: the items of each, and the seconds since its start. `again` is the
         number of items in batches that are about to run again, in parts; `paused` says that none will be.
-        `configured` says whether the totals are told, too, of when options were last changed.
         """
         self._count_runs()
         if self._passed:
@@ -272,16 +266,16 @@ class Counters:
             avg_batch_size=of_runs["batch_size"].mean if self._has_steps else self.processed / (batches or 1),
             avg_processing_time=of_runs["processing_time"].mean,
             chosen={how.value: count for how, count in self.chosen.items() if count},
-            learned=learned,
+            learned=lessons.learned,
             wait=self._wait.snapshot(),
             stages={name: times.snapshot() for name, times in self._stages.items()},
             apart_time=self._apart_s,
             padding=Padding(self.real, self.padded, self._looked),
             isolation_paused=paused,
             batch_error=self.batch_error,
-            fits_memory=fits,
-            best_batch_size=best,
-            configured=replace(self._configured, **self._of_older.figures())
-            if configured and self._configured is not None
-            else None,
+            fits_memory=lessons.fits,
+            best_batch_size=lessons.best,
+            configured=None
+            if self._configured is None
+            else replace(self._configured, **self._of_older.figures()),
         )

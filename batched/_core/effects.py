@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any
 
-from batched._core.batch_fault import BatchFault
 from batched._core.call import Call
 from batched._policy.chains import forget_variables
 
@@ -26,9 +25,9 @@ class Effects:
         """Calls that have waited for room and now are in the queue. Their callers are told with the lock."""
         self.released: list[Call] = []
         """Calls that have ended: their inputs are to be released."""
-        self.gone: list[Call | BatchFault | BaseException] = []
+        self.gone: list[Call | BaseException | Callable[[], object]] = []
         """What is kept until the lock is free: calls, as the finalizer of an item may call the batcher,
-        faults that are to be logged, and errors of batches that run again."""
+        errors of batches that run again, and what is to be called."""
         self.landed: list[Any] = []
         """Results to be stored in the cache, before their callers are woken."""
         self.has_moved: bool = False
@@ -45,7 +44,7 @@ class Effects:
 
 
 def let_go(gone: Iterable[object]) -> None:
-    """Log the faults among what a batcher drops, and have its errors hold nothing that was in the function.
+    """Call what is to be called, and have the errors that a batcher drops hold nothing of the function's.
 
     Not under a lock: a handler of the log, or the finalizer of a variable, may call the batcher.
     """
@@ -53,5 +52,5 @@ def let_go(gone: Iterable[object]) -> None:
         with suppress(Exception):  # of such a handler: callers wait for their answers
             if isinstance(each, BaseException):
                 forget_variables(each)
-            elif isinstance(each, BatchFault):
-                each.log()
+            elif callable(each):
+                each()

@@ -47,7 +47,9 @@ def _sentences(stats: Stats, options: Options, streams: bool) -> Iterator[str]: 
     else:
         has = "finished" if stats.running else "run"
         yield f"No batch has {has} yet, so there is nothing to report."
-    yield from _answered_without(stats, options)
+    if options.cache is not None and (stats.total_cached or stats.total_accepted):
+        items = _count(stats.total_cached + stats.total_accepted, "item", "items")
+        yield f"The cache or an equal item in flight has answered {stats.total_cached:,} of {items}."
     yield from _losses(stats, options)
 
 
@@ -178,14 +180,10 @@ def _has_worked(stats: Stats) -> bool:
     return stats.total_failed < stats.total_processed
 
 
-def _each_ms(learned: Learned) -> float:
-    """Return what an item of the usual length adds; 0 if it is not known."""
-    return (learned.item_ms or 0.0) + (learned.length_ms or 0.0) * learned.mean_length
-
-
 def _batch_ms(learned: Learned, size: float) -> float:
-    """Return what a batch of `size` items takes."""
-    return (learned.batch_ms or 0.0) + _each_ms(learned) * size
+    """Return what a batch of `size` items of the usual length takes, as far as that is known."""
+    each = (learned.item_ms or 0.0) + (learned.length_ms or 0.0) * learned.mean_length
+    return (learned.batch_ms or 0.0) + each * size
 
 
 def _fixed_share(learned: Learned, size: int) -> float:
@@ -375,7 +373,8 @@ def _wait(stats: Stats, options: Options) -> Iterator[str]:
     elif learned is None:
         yield f"An incomplete batch waits until its oldest item is {short(timeout_ms)} ms old."
     elif learned.wait_ms < timeout_ms / 1000:
-        reason = ": that would cost more than it saves" if _spares_waits(stats) else ""
+        # Else they are full, or all callers are back.
+        reason = ": that would cost more than it saves" if StartReason.NO_GAIN in stats.closed else ""
         yield f"Batches do not wait for more calls now{reason}."
     else:
         yield (
@@ -390,18 +389,6 @@ def _waited(stats: Stats) -> Iterator[str]:
         mean_ms, long_ms = stats.wait.mean * 1000, stats.wait.percentile(99) * 1000
         mean, long = short(mean_ms), short(long_ms)
         yield f"Items have waited {mean} ms on average, and 1% of them {long} ms or longer."
-
-
-def _spares_waits(stats: Stats) -> bool:
-    """Whether batches start though they could wait; others are full, or all callers are back."""
-    return StartReason.NO_GAIN in stats.closed
-
-
-def _answered_without(stats: Stats, options: Options) -> Iterator[str]:
-    """Say what the cache has saved."""
-    if options.cache is not None and (stats.total_cached or stats.total_accepted):
-        items = _count(stats.total_cached + stats.total_accepted, "item", "items")
-        yield f"The cache or an equal item in flight has answered {stats.total_cached:,} of {items}."
 
 
 def _losses(stats: Stats, options: Options) -> Iterator[str]:

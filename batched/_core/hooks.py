@@ -33,7 +33,7 @@ HOOKS = ("door", "queued", "look", "urgent", "start", "room", "took", "failed", 
 class Run:
     """A batch that has run, for all that learn from it."""
 
-    __slots__ = ("answered", "batch", "error", "is_divided", "is_lesson", "joined", "now", "size", "started")
+    __slots__ = ("answered", "batch", "error", "is_divided", "is_lesson", "now", "size", "started")
 
     def __init__(  # noqa: PLR0913
         self,
@@ -45,7 +45,6 @@ class Run:
         *,
         is_divided: bool = False,
         is_lesson: bool = False,
-        joined: int | None = None,
     ) -> None:
         self.batch: Batch = batch
         self.size: int = batch.size
@@ -58,8 +57,6 @@ class Run:
         self.is_divided: bool = is_divided
         """Whether its items run again."""
         self.is_lesson: bool = is_lesson
-        self.joined: int | None = joined
-        """How many of its calls, the last ones, began with this step; None if it is no step."""
 
 
 class Feature:
@@ -76,9 +73,10 @@ class Feature:
 
     river: River
 
-    def begin(self, river: River, options: Options) -> None:  # noqa: ARG002  as features need it
-        """Begin anew, with an empty queue and nothing learned."""
+    def begin(self, river: River, options: Options) -> None:
+        """Begin anew, with an empty queue and nothing learned; `configure` takes the options."""
         self.river = river
+        self.configure(options)
 
     def configure(self, options: Options) -> None:
         """Follow new options."""
@@ -88,8 +86,9 @@ class Feature:
 
     def have(self, *hooks: str) -> None:
         """Have these hooks from now on, and no others."""
-        self.hooks = hooks
-        self.river.hook()
+        if hooks != self.hooks:
+            self.hooks = hooks
+            self.river.hook()
 
     def lessons(self) -> Mapping[str, Any]:
         """Return what it has learned, by the fields of `Lessons`."""

@@ -15,6 +15,7 @@ from typing import TypeAlias
 from batched._core.batch import Batch
 from batched._core.call import Call
 from batched._core.lazy_heap import LazyHeap
+from batched._core.length_queue import LengthQueue
 from batched._core.queue import RESERVE, Queue
 from batched._core.tenants import Tenants
 from batched._policy.lengths import Lengths
@@ -56,15 +57,14 @@ class KeyedQueues:
         batch_size: int,
         threshold: int,
         lengths: Lengths | None = None,
-        kind: Callable[..., Queue] = Queue,
         *,
         tenants: Tenants | None = None,
     ) -> None:
         self.lengths = lengths  # what is known of the lengths of items, if they are measured
         self.tenants = tenants  # with items that wait, if tenants take turns, as they do within each key
-        self._new = partial(kind, tenants=tenants)
+        self._new: Callable[..., Queue] = partial(Queue, tenants=tenants)
         if lengths is not None:
-            self._new = partial(self._new, lengths=lengths)
+            self._new = partial(LengthQueue, lengths=lengths, tenants=tenants)
         self.items = 0  # waiting, of all keys
         self.small_items = 0  # of small calls
         self.large_limit: int | None = (

@@ -1,19 +1,41 @@
-"""What becomes of calls after a fault of this library, or after a Ctrl-C, has broken off a step of a batcher.
+"""What becomes of calls when a batcher is closed, or when an error has broken off a step of it.
 
-The queue may be broken then, so a new one begins, and nothing is asked of the old one but which calls it has.
-All calls that are half-way into it, or out of it, are found: the batcher notes those that it has in hand.
-All of this needs the lock.
+After a fault of this library, or a Ctrl-C, the queue may be broken, so a new one begins, and nothing is asked
+of the old one but which calls it has. All calls that are half-way into it, or out of it, are found: the
+batcher notes those that it has in hand. All of this needs the lock.
 """
 
 from __future__ import annotations
 
 from operator import attrgetter
+from typing import Literal
 
 from batched._core.batch import Batch
-from batched._core.batcher import Batcher, set_error
+from batched._core.batcher import Batcher
 from batched._core.call import Call, Slice
 
 _ARRIVED = attrgetter("arrived")
+
+
+def close(batcher: Batcher, error: BaseException, left: Literal["cancelled"] | None = None) -> None:
+    """Answer all calls that wait with `error`; `left` says that they count as cancelled by callers."""
+    batcher.take_in()
+    batcher.effects.let_in += batcher.admission.awaiting_room
+    if outside := batcher.admission.clear():
+        batcher.add(outside)  # and out again, so that they count
+    asides = batcher.first.asides
+    calls = [*batcher.waiting(), *(call for aside in asides for call in aside.calls)]
+    batcher.ending += [call for call in calls if call.missing]
+    unanswered = _set_error(calls, error)
+    for call in calls:
+        batcher.drop(call)
+    for aside in asides:
+        batcher.first.remove(aside)
+        batcher.effects.released += aside.calls
+    for call in unanswered:
+        call.left = left
+    batcher.answer(unanswered)
+    batcher.ending.clear()
 
 
 def give_up_batch(batcher: Batcher, batch: Batch, error: BaseException) -> None:
@@ -44,6 +66,7 @@ def give_up_all(batcher: Batcher, error: BaseException) -> None:
     batcher.first.clear()
     new = batcher.arriving[:]
     del batcher.arriving[: len(new)]
+    batcher.effects.let_in += batcher.admission.awaiting_room
     new += batcher.admission.clear()
     counters.accepted += sum(call.waiting for call in new)
     taken: list[Call] = []
@@ -54,7 +77,7 @@ def give_up_all(batcher: Batcher, error: BaseException) -> None:
     # `waiting` has those in hand.
     calls = list(dict.fromkeys([*new, *batcher.waiting(), *batcher.ending, *taken, *retried]))
     counters.cancelled += sum(call.waiting for call in calls)
-    unanswered = set_error(calls, error)
+    unanswered = _set_error(calls, error)
     for call in calls:
         if call.waiting in {call.size, call.missing}:  # else a part of it may be running
             batcher.effects.released.append(call)
@@ -101,6 +124,14 @@ def mend(batcher: Batcher, error: BaseException) -> None:
     for call, parts in awaiting_room.items():
         batcher.admission.await_room(call, parts)
     batcher.admit_waiting()
+
+
+def _set_error(calls: list[Call], error: BaseException) -> list[Call]:
+    """Give `error` to those of `calls` that have no answer, and return them. Their callers may be looking."""
+    unanswered = [call for call in calls if call.missing]
+    for call in unanswered:
+        call.error = error
+    return unanswered
 
 
 def _lose(batcher: Batcher, call: Call, error: BaseException) -> None:

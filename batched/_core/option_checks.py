@@ -12,7 +12,7 @@ from inspect import iscoroutinefunction
 from itertools import pairwise
 from numbers import Real
 from operator import index
-from typing import Any, Literal, Protocol, TypeAlias, cast, runtime_checkable
+from typing import Any, Protocol, TypeAlias, cast, runtime_checkable
 
 from batched._core.parameters import signature_of
 
@@ -77,6 +77,16 @@ def an_int(at_least: int) -> Check:
     return check
 
 
+def as_float(name: str, value: Any, meant: str = "a number") -> float:
+    """Return a number as Python's own, also one of numpy; infinity if it is larger than those."""
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise TypeError(f"{name} must be {meant}, got {value!r}")
+    try:
+        return float(cast("float", value))
+    except OverflowError:
+        return math.inf
+
+
 def a_time(*, or_zero: bool, or_none: bool = True, or_else: str = "") -> Check:
     """Return a check for milliseconds, a week at most; a numpy number becomes Python's own.
 
@@ -84,12 +94,7 @@ def a_time(*, or_zero: bool, or_none: bool = True, or_else: str = "") -> Check:
     """
 
     def check(name: str, value: Any) -> float:
-        if isinstance(value, bool) or not isinstance(value, Real):
-            raise TypeError(f"{name} must be a number of milliseconds{or_else}, got {value!r}")
-        try:
-            number = float(cast("float", value))
-        except OverflowError:
-            number = math.inf
+        number = as_float(name, value, f"a number of milliseconds{or_else}")
         if not (number > 0 or (or_zero and not number)):
             least = "at least" if or_zero else "more than"
             why = " (None means no deadline)" * (or_none and not or_zero)
@@ -101,24 +106,20 @@ def a_time(*, or_zero: bool, or_none: bool = True, or_else: str = "") -> Check:
     return check
 
 
-def a_deadline(name: str, value: Any) -> float | Literal["default"]:
-    """Accept "default", and milliseconds."""
-    if isinstance(value, str):
-        if value != "default":
-            raise ValueError(f'{name} must be a number of milliseconds, "default", or None, got {value!r}')
-        return "default"
-    milliseconds: float = a_time(or_zero=False)(name, value)
-    return milliseconds
+def or_word(word: str, check: Check, meant: str) -> Check:
+    """Return a check that also accepts a word; the message for another one says what is `meant`."""
+
+    def check_word(name: str, value: Any) -> Any:
+        if isinstance(value, str) and value != word:
+            raise ValueError(f"{name} must be {meant}, got {value!r}")
+        return value if isinstance(value, str) else check(name, value)
+
+    return check_word
 
 
-def a_timeout(name: str, value: Any) -> float | Literal["auto"]:
-    """Accept "auto", and milliseconds."""
-    if isinstance(value, str):
-        if value != "auto":
-            raise ValueError(f'{name} must be a number of milliseconds, or "auto", got {value!r}')
-        return "auto"
-    milliseconds: float = a_time(or_zero=True, or_else=', or "auto"')(name, value)
-    return milliseconds
+a_deadline = or_word("default", a_time(or_zero=False), 'a number of milliseconds, "default", or None')
+_AUTO = 'a number of milliseconds, or "auto"'
+a_timeout = or_word("auto", a_time(or_zero=True, or_else=', or "auto"'), _AUTO)
 
 
 def _an_instance(kind: type, meant: str) -> Check:
@@ -157,6 +158,9 @@ def a_function(name: str, value: Any, of: str = "one item") -> Any:
     return value
 
 
+a_length = or_word("auto", a_function, '"auto", a function of one item, or None')
+
+
 def a_function_of_no_item(name: str, value: Any) -> Any:
     """Accept what can be called without an argument, but no coroutine function."""
     if not callable(value) or not _takes(value, 0):
@@ -188,15 +192,6 @@ def a_stage(name: str, value: Any) -> Any:
     if not callable(value):
         raise TypeError(f"{name} must be a function or the name of a method, got {value!r}")
     return value
-
-
-def a_length(name: str, value: Any) -> Any:
-    """Accept "auto", and what `a_function` accepts."""
-    if isinstance(value, str):
-        if value != "auto":
-            raise ValueError(f'{name} must be "auto", a function of one item, or None, got {value!r}')
-        return value
-    return a_function(name, value)
 
 
 def pad_values(name: str, value: Any) -> Any:

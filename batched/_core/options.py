@@ -353,11 +353,9 @@ class ArrayOptions(Options):
 
     def steps_of(self, key: object) -> int | tuple[int, ...]:
         """Return what the lengths of the feature `key` are rounded up to: a multiple, or one of a tuple."""
-        return self.lengths_of(key) or self._multiple_of(key)
-
-    def _multiple_of(self, key: object) -> int:
         multiples = self.pad_to_multiple_of
-        return (multiples.get(key) if isinstance(multiples, Mapping) else multiples) or 1
+        multiple = multiples.get(key) if isinstance(multiples, Mapping) else multiples
+        return self.lengths_of(key) or multiple or 1
 
     def lengths_of(self, key: object) -> tuple[int, ...] | None:
         """Return the lengths that the feature `key` may have, None if it may have any."""

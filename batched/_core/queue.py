@@ -14,6 +14,7 @@ long and full batches save little, they get less of it while small calls come.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from operator import attrgetter
 
 from batched._core.batch import Batch
 from batched._core.call import Call, Slice
@@ -21,6 +22,8 @@ from batched._core.line import Line
 from batched._core.tenants import Tenants, TenantTurns
 from batched._core.turns import Flow, large_calls, own_flow
 from batched._policy.lengths import Lengths
+
+_ARRIVED = attrgetter("arrived")
 
 RESERVE = 1 / 8
 _SAVED = 4  # batches
@@ -82,7 +85,7 @@ class Queue:
         self.threshold: int = threshold
         # Below four a batch, what is paid out at once would be all of it.
         self._most_saved = float(_SAVED * batch_size) if batch_size * PAID_OUT >= 1 else 1.0
-        self.in_hand = waiting = sorted(self.waiting_calls(), key=_arrived)
+        self.in_hand = waiting = sorted(self.waiting_calls(), key=_ARRIVED)
         self._clear()
         if self.tenants is not None:
             self._small = TenantTurns(batch_size, self.tenants, large=False)
@@ -286,7 +289,3 @@ class Queue:
     def waiting_calls(self) -> list[Call]:
         """Return the calls that wait, the small ones first."""
         return [call for call in (*self._small, *self._large) if call.waiting]
-
-
-def _arrived(call: Call) -> float:
-    return call.arrived

@@ -64,6 +64,10 @@ class River(Protocol):
         """Answer the calls of `batch`, which does not run, with `error`."""
         ...
 
+    def afterwards(self, do: Callable[[], object]) -> None:
+        """Have something done after this step, without the lock, and before callers are told."""
+        ...
+
     def report(self, error: BaseException) -> None:
         """Have `error` told, which a batch has raised though each of its items works."""
         ...

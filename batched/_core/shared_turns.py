@@ -15,9 +15,14 @@ from __future__ import annotations
 from heapq import heapify, heappop, heappush
 from itertools import count
 from math import inf
+from operator import attrgetter
 from weakref import WeakValueDictionary
 
 from batched._core.lazy_heap import LEAST_LIMIT
+
+_SINCE = attrgetter("since")
+_SMALL_FIRST = attrgetter("is_large", "rank")
+_SERVED = attrgetter("served", "turn")
 
 _ONE_IN = 8  # batches: one of so many goes to the seat that has waited longest
 _MOST_BEHIND = 4  # of its batches: a function that never waits, as workers are idle, is owed no more
@@ -74,14 +79,21 @@ class Seat:
 
 
 class Line:
-    """Seats in the order in which they wait for their turns. A seat that has left is skipped."""
+    """Seats in the order of a rank, such as since when they wait. A seat that has left is skipped."""
 
     def __init__(self) -> None:
         self._entries: list[tuple[float, int, Seat]] = []
+        self._most = LEAST_LIMIT  # beyond, those of seats that have left are cleared
 
     def add(self, seat: Seat, rank: float) -> None:
         """Add a seat, with its number."""
-        heappush(self._entries, (rank, seat.number, seat))
+        entries = self._entries
+        heappush(entries, (rank, seat.number, seat))
+        if len(entries) > self._most:
+            # Far ones would pile up behind near ones, and keep functions that have nothing to run.
+            entries[:] = [each for each in entries if each[2].is_due and each[2].number == each[1]]
+            heapify(entries)
+            self._most = max(LEAST_LIMIT, 2 * len(entries))
 
     def seats(self) -> list[Seat]:
         """Return the seats, in no order."""
@@ -105,8 +117,7 @@ class SharedTurns:
         self._accounts: WeakValueDictionary[str, Account] = WeakValueDictionary()  # of functions that live
         self._due: dict[Account, None] = {}  # with seats that are due
         self._numbers = count(1)
-        self._deadlines: list[tuple[float, int, Seat]] = []
-        self._most_deadlines = LEAST_LIMIT  # beyond, those of seats that are not due are cleared
+        self._deadlines = Line()
         self._choices = 0  # of the seat that is next
         self._passed = 0  # batches in a row that went ahead of the one that had waited longest
 
@@ -127,7 +138,7 @@ class SharedTurns:
     def clear(self) -> None:
         """Forget what is due and what runs: in a child process there is nothing of it."""
         self._due.clear()
-        self._deadlines.clear()
+        self._deadlines = Line()
         for account in self._all():
             account.due = account.running = 0
             account.lines = Line(), Line()
@@ -155,13 +166,7 @@ class SharedTurns:
         seat.number = next(self._numbers)
         account.lines[is_large].add(seat, seat.since)
         if start_by < inf:
-            deadlines = self._deadlines
-            heappush(deadlines, (start_by, seat.number, seat))
-            if len(deadlines) > self._most_deadlines:
-                # Far ones would pile up behind near ones, and keep functions that have nothing to run.
-                deadlines[:] = [each for each in deadlines if each[2].is_due and each[2].number == each[1]]
-                heapify(deadlines)
-                self._most_deadlines = max(LEAST_LIMIT, 2 * len(deadlines))
+            self._deadlines.add(seat, start_by)
 
     def _begin(self, account: Account) -> None:
         """Have `account`, of which nothing waited at the last choice, be level: it saves up no time.
@@ -187,7 +192,7 @@ class SharedTurns:
                 self._due.pop(account, None)
                 account.lines = Line(), Line()  # so that an idle function is kept by nothing here
                 if not self._due:
-                    self._deadlines.clear()
+                    self._deadlines = Line()
 
     def next(self, now: float) -> Seat | None:
         """Return the seat that is next, None if none is due."""
@@ -202,9 +207,9 @@ class SharedTurns:
         by_weight = self._by_weight()
         if by_weight is not None:
             seats = [seat for line in by_weight.lines if (seat := line.first())]
-        fair = min(seats, key=_since)
+        fair = min(seats, key=_SINCE)
         if self._passed < _ONE_IN - 2:  # after it, the one that it kept waiting is next
-            chosen = self._urgent(now) or min(seats, key=_small_first)
+            chosen = self._urgent(now) or min(seats, key=_SMALL_FIRST)
             self._passed = 0 if chosen is fair else self._passed + 1
             return chosen
         self._passed = 0
@@ -212,18 +217,13 @@ class SharedTurns:
 
     def _urgent(self, now: float) -> Seat | None:
         """Return the seat that a deadline wants to start by now, the soonest first."""
-        entries = self._deadlines
-        while entries:
-            start_by, number, seat = entries[0]
-            if seat.is_due and seat.number == number:
-                return seat if start_by <= now else None
-            heappop(entries)
-        return None
+        seat = self._deadlines.first()
+        return seat if seat is not None and seat.start_by <= now else None
 
     def _by_weight(self) -> Account | None:
         """Return the function that has had least; None if none that is due has a weight."""
         if any(account.weight is not None for account in self._due):
-            return min(self._due, key=_served)
+            return min(self._due, key=_SERVED)
         return None
 
     def taken(self, seat: Seat, now: float) -> None:
@@ -247,15 +247,3 @@ class SharedTurns:
             return
         account.served += (seconds - account.batch_s) / (account.weight or 1.0)
         account.batch_s += _WEIGHT * (seconds - account.batch_s)
-
-
-def _since(seat: Seat) -> float:
-    return seat.since
-
-
-def _small_first(seat: Seat) -> tuple[bool, float, float]:
-    return (seat.is_large, *seat.rank)
-
-
-def _served(account: Account) -> tuple[float, float]:
-    return account.served, account.turn

@@ -8,12 +8,14 @@ together: calls that the process of a server makes of its own function.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Hashable, Iterable
+from operator import attrgetter
 
 from batched._core.call import Call, Slice
 from batched._core.line import Line
 from batched._core.turns import Flow, Turns, large_calls
+
+_ITEMS = attrgetter("items")
 
 
 def tenant_of(call: Call) -> Hashable:
@@ -30,7 +32,7 @@ class _Tenant:
     def __init__(self) -> None:
         self.items = 0
         """In the queue."""
-        self.calls: OrderedDict[Call, None] = OrderedDict()
+        self.calls: dict[Call, None] = {}
         """In the queue, oldest first."""
         self.outside: dict[Call, None] = {}
         """Calls that wait for room, oldest first."""
@@ -54,7 +56,7 @@ class Tenants:
     def came(self, calls: Iterable[Call]) -> None:
         """Note that `calls` wait in the queue."""
         for call in calls:
-            name = tenant_of(call)
+            name = getattr(call, "tenant", None)  # without a function for each: a server has these for all
             tenant = self._known.get(name) or self._new(name)
             tenant.items += call.waiting
             tenant.calls[call] = None
@@ -62,7 +64,7 @@ class Tenants:
     def went(self, slices: Iterable[Slice], *, wholly: bool = False) -> None:
         """Note that items of calls do not wait any more: all of a call, if none waits now or `wholly`."""
         for call, start, stop in slices:
-            name = tenant_of(call)
+            name = getattr(call, "tenant", None)
             tenant = self._known[name]
             tenant.items -= stop - start
             if wholly or not call.waiting:
@@ -141,11 +143,7 @@ class Tenants:
     def next_outside(self) -> Call:
         """Return the call that is let in next: its tenant has least in the queue of those that wait."""
         waiting = [tenant for tenant in self._known.values() if tenant.outside]
-        return next(iter(min(waiting, key=_items).outside))
-
-
-def _items(tenant: _Tenant) -> int:
-    return tenant.items
+        return next(iter(min(waiting, key=_ITEMS).outside))
 
 
 def _may_be_refused(call: Call) -> bool:

@@ -6,14 +6,11 @@ import asyncio
 from asyncio import Task
 from collections.abc import Callable, Generator
 from contextvars import Context
-from functools import partial
 from typing import Any, Protocol
 from weakref import ref
 
 from batched._core.batch import Batch
-from batched._core.change import Change
 from batched._drivers.current_batch import RUNNING
-from batched._drivers.generators import walk_steps
 from batched._drivers.private_python import end_silently
 
 
@@ -24,20 +21,15 @@ class Batches(Protocol):
     """The batches that tasks run."""
     collator: Any
     name: str
-    streams: bool
     is_plain: bool
     """Whether a batch is one call of the function: it does not stream, and passes no stages."""
 
-    async def pass_stages(self, batch: Batch, task: object) -> list[Any]:
-        """Have `batch` pass its stages; return its parts."""
+    async def parts(self, batch: Batch, task: object) -> list[Any]:
+        """Run `batch`, which is not plain; return its parts."""
         ...
 
     def next(self, loop: asyncio.AbstractEventLoop, task: object) -> Batch | None:
         """Remove and return the next batch; None if the task is to end."""
-        ...
-
-    def step(self, batch: Batch, pieces: Any) -> Change[Any] | None:
-        """Hand the callers of `batch`, which streams, their next pieces; return what to tell the function."""
         ...
 
     def end(  # noqa: PLR0913
@@ -69,7 +61,8 @@ class _Turn(tuple[None]):
     __await__: Callable[..., Generator[None]] = tuple.__iter__  # type: ignore[assignment]
 
 
-_TURN = _Turn([None])
+TURN = _Turn([None])
+"""Leaves the loop a turn."""
 
 
 class BatchTask:
@@ -103,7 +96,7 @@ class BatchTask:
                         self._owes_turn = True
                         loop.call_soon(self._had_turn, context=self._context)
                     else:
-                        await _TURN  # calls of the same turn of the loop share the batch
+                        await TURN  # calls of the same turn of the loop share the batch
                         self._owes_turn = False
                         batch = dispatcher.next(loop, self)
                         if batch is None:
@@ -113,7 +106,7 @@ class BatchTask:
                     if dispatcher.is_plain:
                         parts = batch.split(await batch.run(dispatcher.collator), dispatcher.collator)
                     else:
-                        parts = await self._other_parts(dispatcher, batch)
+                        parts = await dispatcher.parts(batch, self)
                 except BaseException as raised:  # noqa: BLE001  for the callers to handle, whatever it is
                     if isinstance(raised, GeneratorExit) and (
                         batch is None or RUNNING.get(None) is not batch
@@ -135,14 +128,6 @@ class BatchTask:
         except BaseException as interrupt:  # Ctrl-C in the lines above
             dispatcher.lost(batch, interrupt, self)
             raise
-
-    async def _other_parts(self, dispatcher: Batches, batch: Batch) -> list[Any]:
-        """Run a batch that streams, and return no parts; or one that passes stages."""
-        if not dispatcher.streams:
-            return await dispatcher.pass_stages(batch, self)
-        step = partial(dispatcher.step, batch)
-        await walk_steps(batch.run(dispatcher.collator), step, dispatcher.name, _TURN)
-        return []
 
     def _had_turn(self) -> None:
         self._owes_turn = False

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import _thread
 import contextlib
-import threading
 from collections import deque
 from collections.abc import Callable
 from math import inf
@@ -17,8 +16,7 @@ from weakref import ref
 from batched._clock import monotonic
 from batched._core.call import Call
 from batched._core.lazy_heap import DeadlineHeap
-from batched._drivers.fork_and_exit import NO_THREAD, start_thread
-from batched._drivers.private_python import HAS_DAEMONS
+from batched._drivers.fork_and_exit import NO_THREAD, new_thread, start_thread
 from batched._drivers.step_lock import is_outdated
 from batched._logs import log_error
 
@@ -69,11 +67,7 @@ class DeadlineWatch:
             self._has_thread = True  # first: a finalizer that submits meanwhile starts no other
             if is_outdated(self._wake):
                 self._renew_locks()
-            start_thread(
-                threading.Thread(
-                    target=self._work, name=f"batched deadlines: {self._name}", daemon=HAS_DAEMONS
-                )
-            )
+            start_thread(new_thread(f"batched deadlines: {self._name}", self._work))
         except NO_THREAD:  # the worker finds late calls when it looks for its next batch
             self._has_thread = False
             self._added.clear()

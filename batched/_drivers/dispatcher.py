@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from batched._clock import monotonic
@@ -12,7 +13,7 @@ from batched._core.batcher import Batcher
 from batched._core.call import Call, release_inputs
 from batched._core.change import Change
 from batched._core.effects import Effects, let_go
-from batched._core.mending import mend
+from batched._core.mending import give_up_all, give_up_batch, mend
 from batched._drivers.current_worker import cause_of
 from batched._drivers.driver import Driver
 from batched._drivers.step_lock import StepLock
@@ -36,6 +37,7 @@ class Dispatcher(ABC):
     """Whether a Ctrl-C in the user's cache is raised where it came; else it is only logged."""
 
     def __init__(self, driver: Driver) -> None:
+        self.driver: Driver = driver
         self.batcher: Batcher = driver.new_batcher()
         self.collator: Any = driver.collator
         self.name: str = driver.name
@@ -99,6 +101,18 @@ class Dispatcher(ABC):
         if interrupt is not None and self.raises_interrupts:
             raise interrupt
 
+    def take_step(self, step: Callable[[Batcher], object], *, may_refuse: bool = True) -> None:
+        """Take a `step`; if this thread is in the middle of one, once that has ended."""
+        if self.lock.is_mine():
+            self.lock.later.append(partial(self.take_step, step, may_refuse=may_refuse))
+            return
+        try:
+            with self:
+                step(self.batcher)
+        except BaseException as error:
+            self.recover(error, may_refuse=may_refuse)
+            raise
+
     def recover(self, error: BaseException, *, may_refuse: bool = True) -> None:
         """Leave the lock after `error` has broken off a step, and do what the step has left undone.
 
@@ -121,6 +135,26 @@ class Dispatcher(ABC):
                 raise
             # A second Ctrl-C while this waited for the lock: what starts programs may pass on the terminal's.
             self.recover(another)
+
+    def answer_lost(self, batch: Batch | None, error: BaseException, *, and_all: bool) -> None:
+        """Answer `batch`, and others that no thread or task goes on with, with `error`.
+
+        After a fault that may have broken the queue all calls that wait are answered with it too.
+        """
+        lost = [] if batch is None else [batch]
+
+        def give_up(batcher: Batcher) -> None:
+            lost.extend(each for each in self._out_of_hand() if each is not batch)
+            for each in lost:
+                give_up_batch(batcher, each, error)
+            if and_all:
+                give_up_all(batcher, error)
+            self._count_anew()
+
+        self.lock.free()
+        self.take_step(give_up)
+        for each in lost:
+            each.clear()
 
     def fail(self, batch: Batch, error: BaseException, now: float) -> None:
         """Have `batch` fail by `error`, or by what broke its worker. Needs the lock."""
@@ -152,8 +186,12 @@ class Dispatcher(ABC):
         """Wake the callers of `calls`, which have their answers, or new pieces of them."""
 
     @abstractmethod
+    def _out_of_hand(self) -> list[Batch]:
+        """Return the batches that were taken, and that no thread or task goes on with. Needs the lock."""
+
     def _count_anew(self) -> None:
         """Put the counters right after a step that was broken off. Needs the lock."""
+        self.driver.count_anew()
 
     @abstractmethod
     def _let_in(self, calls: list[Call]) -> None:

@@ -153,6 +153,9 @@ class Driver(ABC):
         For the running task to wait for if it is `in_task`, else for this thread.
         """
 
+    def count_anew(self) -> None:  # noqa: B027  a server counts for its clients
+        """Put the counters right after a step was broken off. Needs the lock."""
+
     def _forget_snapshot(self) -> None:
         self._amid_step = None
 

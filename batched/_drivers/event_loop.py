@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import weakref
 from asyncio import get_running_loop
-from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -176,9 +175,7 @@ class LoopDriver(Driver):
         dispatcher = self._dispatchers.get(id(loop), _no_dispatcher)()
         if dispatcher is None:
             dispatcher = self._new_dispatcher(loop)
-        its_loop = (
-            dispatcher.loop
-        )  # by a variable: Python 3.11 is slow to call an attribute that is no method
+        its_loop = dispatcher.loop  # by a variable: Python 3.11 is slow to call what is no method
         if its_loop() is not loop:  # of the same id, and gone
             dispatcher = self._new_dispatcher(loop)
         if self.closed or dispatcher.batches:
@@ -221,17 +218,9 @@ class LoopDriver(Driver):
             call.note_context()
             call.waits_at = dispatcher
             call._loop = loop  # noqa: SLF001  tasks look for it by this name
-            if self.streams:
-                call.results = deque(maxlen=0)  # no caller wants its pieces
         calls = batch.calls
-        try:
-            with dispatcher:
-                batcher = dispatcher.batcher
-                batcher.run_aside([batch])
-        except BaseException as error:
-            dispatcher.recover(error)
-            raise
-        if batcher.wake_after is not None:
+        dispatcher.take_step(lambda batcher: batcher.run_aside([batch]))
+        if dispatcher.batcher.wake_after is not None:
             dispatcher.start(loop)
         return calls
 
@@ -282,7 +271,7 @@ class LoopDriver(Driver):
         if is_own and lessons != NOTHING and lessons.cohorts >= self._gone.cohorts:
             self._gone = lessons
 
-    def _count_anew(self) -> None:
+    def count_anew(self) -> None:
         """Put the counters right after a step of one loop was broken off. Needs the lock."""
         self.counters.balance(sum(dispatcher.batcher.unfinished for dispatcher in self.dispatchers()))
 
@@ -297,7 +286,6 @@ class LoopDriver(Driver):
             key,
             resting=self.resting,
             keep=self.keep,
-            count_anew=self._count_anew,
         )
         reference = weakref.ref(dispatcher, partial(_forget, self._dispatchers, key))
         with self.lock.later, self.lock:

@@ -8,6 +8,7 @@ import os
 import sys
 import threading
 import weakref
+from collections.abc import Callable
 from typing import Protocol, runtime_checkable
 
 from batched._drivers.private_python import (
@@ -59,6 +60,11 @@ def _workers() -> list[Worker]:
 
 NO_THREAD = (RuntimeError, MemoryError)
 """What the start of a thread raises, but for an interrupt: the process has too many, or no memory for it."""
+
+
+def new_thread(name: str, work: Callable[..., object], *args: object) -> threading.Thread:
+    """Return a thread for `work`. It outlives the main thread only as long as `at_exit` waits for it."""
+    return threading.Thread(target=work, args=args, name=name, daemon=HAS_DAEMONS)
 
 
 def start_thread(thread: threading.Thread) -> None:

@@ -8,18 +8,19 @@ import sys
 import weakref
 from asyncio import get_running_loop
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from batched._clock import monotonic
 from batched._core.batch import Batch
 from batched._core.batcher import Batcher
 from batched._core.call import Call
-from batched._core.mending import give_up_all, give_up_batch
 from batched._core.options import Options
-from batched._drivers.batch_task import BatchTask
+from batched._drivers.batch_task import TURN, BatchTask
 from batched._drivers.current_batch import outer_batches
 from batched._drivers.dispatcher import Dispatcher
 from batched._drivers.driver import Driver
+from batched._drivers.generators import walk_steps
 from batched._drivers.timers import Timer, call_later
 from batched._drivers.wakeups import ask, resolve_on_loop
 from batched._logs import log
@@ -31,7 +32,7 @@ class LoopDispatcher(Dispatcher):
     raises_interrupts = True
     is_plain: bool = True
 
-    def __init__(  # noqa: PLR0913
+    def __init__(
         self,
         driver: Driver,
         loop: weakref.ref[asyncio.AbstractEventLoop],
@@ -39,11 +40,10 @@ class LoopDispatcher(Dispatcher):
         *,
         resting: dict[int, LoopDispatcher],
         keep: Callable[[Batcher], object],
-        count_anew: Callable[[], object],
     ) -> None:
         """Make one for `loop`, which is in `resting`, by its `key`, while it rests.
 
-        It has its lessons kept as it is collected. `count_anew` counts what all loops have.
+        It has its lessons kept as it is collected.
         """
         super().__init__(driver)
         self.is_plain = self.is_plain and not self.streams
@@ -54,7 +54,6 @@ class LoopDispatcher(Dispatcher):
         self._task_name = f"batched: {driver.name}"
         self._resting = resting
         self._key = key
-        self._count_all = count_anew
         # Tasks, by a number of each: unlike a count, these can be noted twice, as after Ctrl-C.
         self._busy: set[int] = set()
         self._is_to_replan = False  # whether the loop has been asked to, and has not begun
@@ -177,9 +176,10 @@ class LoopDispatcher(Dispatcher):
         self._wait(found, loop)
         return None
 
-    async def pass_stages(self, batch: Batch, task: object) -> list[Any]:
-        """Raise: a batch passes no stages."""
-        raise NotImplementedError
+    async def parts(self, batch: Batch, task: object) -> list[Any]:  # noqa: ARG002  of batches with stages
+        """Run `batch`, which streams; return no parts: its callers have their pieces."""
+        await walk_steps(batch.run(self.collator), partial(self.step, batch), self.name, TURN)
+        return []
 
     def end(  # noqa: PLR0913
         self,
@@ -220,7 +220,7 @@ class LoopDispatcher(Dispatcher):
                         raise
                 batch.clear()  # an error would keep itself alive if its calls were found by its frames
             elif error is not None:  # perhaps a Ctrl-C while the batch was taken
-                self._give_up_after(error, None)
+                self.answer_lost(None, error, and_all=False)
             goes_on = may_go_on
         finally:  # also after a Ctrl-C
             if goes_on:
@@ -239,21 +239,8 @@ class LoopDispatcher(Dispatcher):
         if batch is not None:
             self.batches.discard(batch)
         self._busy.discard(id(task))
-        self._give_up_after(error, batch)
+        self.answer_lost(batch, error, and_all=False)
         self._ask(self._replan)
-
-    def _give_up_after(self, error: BaseException, batch: Batch | None) -> None:
-        """Answer with `error` the calls of `batch`, and of batches that no task runs."""
-        try:
-            with self:
-                batcher = self.batcher
-                if batch is not None:
-                    give_up_batch(batcher, batch, error)
-                self._give_up_lost(error)
-                self._count_anew()
-        except BaseException as interrupt:
-            self.recover(interrupt)
-            raise
 
     def _gives_up(self, error: BaseException, batch: Batch | None = None) -> bool:
         """Free the lock after `error` in a step; return whether calls have it as their answer.
@@ -265,23 +252,11 @@ class LoopDispatcher(Dispatcher):
         if not isinstance(error, Exception):
             return False
         log(logging.ERROR, "%s: its event loop's task failed", self.name, error=error)
-        with self:
-            batcher = self.batcher
-            if batch is not None:
-                give_up_batch(batcher, batch, error)
-            else:
-                self._give_up_lost(error)
-                give_up_all(batcher, error)
-            self._count_anew()
+        self.answer_lost(batch, error, and_all=batch is None)
         return True
 
-    def _count_anew(self) -> None:
-        self._count_all()
-
-    def _give_up_lost(self, error: BaseException) -> None:
-        """Answer with `error` the calls of batches that were taken, and that no task runs. Needs the lock."""
-        for lost in [known for known in self.batcher.running if known not in self.batches]:
-            give_up_batch(self.batcher, lost, error)
+    def _out_of_hand(self) -> list[Batch]:
+        return [batch for batch in self.batcher.running if batch not in self.batches]
 
     # -- what is next -------------------------------------------------------------------------------------
 

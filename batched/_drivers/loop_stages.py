@@ -12,6 +12,7 @@ from asyncio import get_running_loop
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from batched._clock import monotonic
@@ -21,7 +22,7 @@ from batched._drivers.current_batch import are_left
 from batched._drivers.loop_dispatcher import LoopDispatcher
 from batched._drivers.timers import call_later
 from batched._features.overlap import Overlap
-from batched._parts.stages import Steps, is_async_stage, note_stage
+from batched._parts.stages import Passage, Steps, is_async_stage
 
 
 class _Left(Exception):  # noqa: N818
@@ -32,30 +33,27 @@ class _Place:
     """A stage: one batch is in it at a time, the others wait in order."""
 
     def __init__(self) -> None:
-        self._is_taken = False
+        self._batch: Batch | None = None  # that is in it
         self._waiting: deque[asyncio.Future[None]] = deque()
 
-    async def enter(self) -> None:
-        """Wait until no other batch is in it."""
-        while self._is_taken:
+    async def enter(self, batch: Batch) -> None:
+        """Wait until no other batch is in it. `leave` is to follow, also after an error in this."""
+        while self._batch is not None:
             turn = get_running_loop().create_future()
             self._waiting.append(turn)
             try:
                 await turn
-            except BaseException:
-                self._wake_next()  # its turn is the next one's
-                raise
             finally:
                 with suppress(ValueError):
                     self._waiting.remove(turn)
-        self._is_taken = True
+        self._batch = batch
 
-    def leave(self) -> None:
-        """Let the next batch in."""
-        self._is_taken = False
-        self._wake_next()
-
-    def _wake_next(self) -> None:
+    def leave(self, batch: Batch) -> None:
+        """Let the next batch in, if none is in it but `batch`."""
+        if self._batch is batch:
+            self._batch = None
+        if self._batch is not None:
+            return
         for turn in self._waiting:
             if not turn.done():
                 with suppress(RuntimeError):  # the loop was closed
@@ -72,7 +70,7 @@ class StagedLoopDispatcher(LoopDispatcher):
         self._past: set[int] = set()  # the tasks of which the batch is in the function, or beyond
         super().__init__(*args, **named)
         self._overlap = self.batcher.feature(Overlap)
-        self._spent: dict[Batch, list[float]] = {}
+        self._passages: dict[Batch, Passage] = {}
         self._function = _Place()
         self._last = _Place()
 
@@ -91,69 +89,34 @@ class StagedLoopDispatcher(LoopDispatcher):
 
     # -- the tasks ----------------------------------------------------------------------------------------
 
-    async def pass_stages(self, batch: Batch, task: object) -> list[Any]:
+    async def parts(self, batch: Batch, task: object) -> list[Any]:
         """Have `batch` pass its stages; return its parts."""
         loop = get_running_loop()
-        spent: list[float] = []
-        self._spent[batch] = spent
-        steps = await self._prepare(batch, spent)
-        await self._function.enter()
-        try:
-            outputs = await self._run_function(batch, steps, task, spent, loop)
-        finally:
-            self._function.leave()
-        self.plan(loop)
-        await self._last.enter()
-        try:
-            return await self._finish(batch, steps, outputs, spent)
-        finally:
-            self._last.leave()
-
-    async def _prepare(self, batch: Batch, spent: list[float]) -> Steps:
-        began = monotonic()
-        try:
+        passage = self._passages[batch] = Passage(batch)
+        with passage.stage("prepare"):
             steps: Steps = batch.run(self.collator)
             if steps.prepares is not None:
                 steps.prepared(await _value(steps.prepares, steps.prepare))
-        except BaseException as error:
-            note_stage(error, "prepare", batch)
-            raise
-        finally:
-            spent.append(monotonic() - began)
-        return steps
-
-    async def _run_function(
-        self, batch: Batch, steps: Steps, task: object, spent: list[float], loop: asyncio.AbstractEventLoop
-    ) -> Any:
+        await self._function.enter(batch)
         if are_left(batch.slices):
             raise _Left
-        began = monotonic()
         with self.lock.later, self.lock:
-            self._overlap.begins(batch, began)
+            self._overlap.begins(batch, monotonic())
         self._past.add(id(task))
         self.plan(loop)
         try:
-            return await steps.run()
-        except BaseException as error:
-            note_stage(error, "function", batch)
-            raise
+            with passage.stage("function"):
+                outputs = await steps.run()
         finally:
-            spent.append(monotonic() - began)
             with self.lock.later, self.lock:
                 self._overlap.ends()
-
-    async def _finish(self, batch: Batch, steps: Steps, outputs: Any, spent: list[float]) -> list[Any]:
-        began = monotonic()
-        try:
+        self._function.leave(batch)
+        self.plan(loop)
+        await self._last.enter(batch)
+        with passage.stage(steps.last):
             if steps.finishes is not None:
-                outputs = await _value(steps.finishes, lambda: steps.finish(outputs))
-            parts = batch.split(outputs, self.collator)
-        except BaseException as error:
-            note_stage(error, "function" if steps.finishes is None else "finish", batch)
-            raise
-        finally:
-            spent.append(monotonic() - began)
-        return parts
+                outputs = await _value(steps.finishes, partial(steps.finish, outputs))
+            return batch.split(outputs, self.collator)
 
     def end(  # noqa: PLR0913
         self,
@@ -167,9 +130,8 @@ class StagedLoopDispatcher(LoopDispatcher):
         takes_next: bool,
     ) -> Batch | bool:
         """Report `batch`, which has ended; return whether its `task`, which `can_go_on`, is to go on."""
-        self._past.discard(id(task))
+        spent = self._leave(batch, task)
         if batch is not None:
-            spent = self._spent.pop(batch, [])
             with self:
                 batcher = self.batcher
                 if isinstance(error, _Left):
@@ -186,10 +148,18 @@ class StagedLoopDispatcher(LoopDispatcher):
 
     def lost(self, batch: Batch | None, error: BaseException, task: object) -> None:
         """Note that `task`, perhaps with a `batch`, ends by `error`, a Ctrl-C outside of its function."""
-        self._past.discard(id(task))
-        if batch is not None:
-            self._spent.pop(batch, None)
+        self._leave(batch, task)
         super().lost(batch, error, task)
+
+    def _leave(self, batch: Batch | None, task: object) -> list[float]:
+        """Have `batch` of this `task` leave the stage that it is in; return how long it was in each."""
+        self._past.discard(id(task))
+        if batch is None:
+            return []
+        self._function.leave(batch)
+        self._last.leave(batch)
+        passage = self._passages.pop(batch, None)
+        return [] if passage is None else passage.seconds
 
     # -- what is next -------------------------------------------------------------------------------------
 
@@ -213,8 +183,7 @@ class StagedLoopDispatcher(LoopDispatcher):
             now = monotonic()
             at = self._overlap.look_at(now)
             if at is None:
-                self.batcher.wake_after = max(self._overlap.lacks(), 1)
-                self.batcher.until = now
+                self.batcher.wake_after, self.batcher.until = self._overlap.lacks(), now
         with suppress(RuntimeError):  # the loop was closed
             if at is None:
                 pass

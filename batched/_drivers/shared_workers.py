@@ -64,8 +64,8 @@ class Pool(Protocol):
         """Have a worker look again; start one if there is none."""
         ...
 
-    def stepped(self, account: Account, batch: Batch) -> None:
-        """Count a step of `batch`, which is refilled."""
+    def stepped(self, batch: Batch) -> None:
+        """Count a step of `batch`, which the calling worker runs: it may be refilled for hours."""
         ...
 
 
@@ -262,11 +262,6 @@ class SharedWorkers(Seat):
         return True
 
     # -- for the worker that runs a batch --------------------------------------------------------------------
-
-    def stepped(self, batch: Batch) -> None:
-        """Count a step of `batch`, if it is refilled."""
-        if hasattr(batch, "fresh"):
-            self._pool.stepped(self.account, batch)
 
     def run(self, batch: Batch) -> None:
         """Run `batch` and answer its calls."""

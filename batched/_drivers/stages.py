@@ -19,17 +19,14 @@ from typing import Any
 from batched._clock import monotonic
 from batched._core.batch import Batch
 from batched._core.batcher import Batcher
-from batched._core.mending import give_up_batch
 from batched._drivers.circles import WORKERS, forget_worker
 from batched._drivers.current_batch import IN_THREAD, are_left
 from batched._drivers.driver import Driver
-from batched._drivers.fork_and_exit import NO_THREAD, start_thread
-from batched._drivers.private_python import HAS_DAEMONS
-from batched._drivers.stages_in_turn import Passage, StagesInTurn
+from batched._drivers.fork_and_exit import NO_THREAD, new_thread, start_thread
+from batched._drivers.stages_in_turn import StagesInTurn, ThreadPassage
 from batched._drivers.workers import Workers
 from batched._features.overlap import Overlap
 from batched._logs import log_error
-from batched._policy.window import ANY_NUMBER
 
 
 class _StageThread:
@@ -62,7 +59,7 @@ class _StageThread:
             if self._thread is not None:
                 return True
             name = f"batched: {self._dispatcher.name}, {self._stage}"
-            self._thread = threading.Thread(target=self._run, name=name, daemon=HAS_DAEMONS)
+            self._thread = new_thread(name, self._run)
             self._has_ended = False
             try:
                 start_thread(self._thread)
@@ -141,10 +138,10 @@ class StagedThreadDispatcher(StagesInTurn):
 
     def _begin_stages(self) -> None:
         # All is written with the lock held.
-        self._current: Passage | None = None  # in the worker
-        self._ahead: Passage | None = None  # prepared, or being prepared, for the worker to take
-        self._taken: Passage | None = None  # by the worker, from `_ahead`: its next
-        self._finishing: Passage | None = None  # in the third thread
+        self._current: ThreadPassage | None = None  # in the worker
+        self._ahead: ThreadPassage | None = None  # prepared, or being prepared, for the worker to take
+        self._taken: ThreadPassage | None = None  # by the worker, from `_ahead`: its next
+        self._finishing: ThreadPassage | None = None  # in the third thread
         self._is_busy = False  # whether the worker is in the function, or finishes: then another thread looks
         self._preparer = _StageThread(self, "prepare", self._look_ahead)
         self._finisher = _StageThread(self, "finish", self._finish_other)
@@ -161,7 +158,7 @@ class StagedThreadDispatcher(StagesInTurn):
         """Have `batch` pass its stages, up to where another thread goes on with it."""
         passage = self._taken
         if passage is None or passage.batch is not batch:
-            passage = Passage(batch)
+            passage = ThreadPassage(batch)
         with self.lock.later, self.lock:
             self._taken, self._current = None, passage
         if passage.is_ready is not None:
@@ -189,21 +186,20 @@ class StagedThreadDispatcher(StagesInTurn):
         found = self._report(passage, looks=following is None)
         return following or found
 
-    def _run_function(self, passage: Passage) -> None:
+    def _run_function(self, passage: ThreadPassage) -> None:
         """Run the batch function, while another thread may prepare the next batch."""
         batch = passage.batch
         IN_THREAD[_thread.get_ident()] = batch
         with self:
             batcher = self.batcher
-            began = monotonic()
-            self._overlap.begins(batch, began)
+            self._overlap.begins(batch, monotonic())
             self._is_busy = True
             batcher.wake_after = 1
         if batcher.has_calls:
             self._preparer.wake()
-        self._call(passage, began)
+        self._call(passage)
 
-    def _following(self, passage: Passage) -> Batch | None:
+    def _following(self, passage: ThreadPassage) -> Batch | None:
         """Return the batch that is to be in the function next, without a wait for the end of this one."""
         with self:
             batcher = self.batcher
@@ -219,22 +215,30 @@ class StagedThreadDispatcher(StagesInTurn):
                 batcher.drain()
             if batcher.has_calls:
                 found = self._take_ahead(batcher, monotonic())
-                batcher.wake_after = None
                 if isinstance(found, Batch):
                     return found
             self._is_busy = True  # it finishes the batch: calls that come meanwhile can be prepared
-            batcher.wake_after = max(self._overlap.lacks(), 1)
+            batcher.wake_after = self._overlap.lacks()
         return None
 
     def _take_ahead(self, batcher: Batcher, now: float) -> Batch | float | None:
-        """Return the next batch if it is to run beside those before it, or the seconds until then."""
+        """Return the next batch if it is to run beside those before it, or the seconds until then.
+
+        That may be the batch ahead, to be prepared anew.
+        """
+        if self._ahead is not None:
+            return self._give_up_ahead(batcher, self._ahead, now)
         batcher.plan(now)  # so that what has arrived is in the queue
         at = self._overlap.look_at(now)
-        if at is None:
-            return None
-        return batcher.next(now) if at <= now else at - now
+        found: Batch | float | None = None
+        if at is not None:
+            found = batcher.next(now) if at <= now else at - now
+        batcher.wake_after = None
+        if found is None:
+            batcher.wake_after, batcher.until = self._overlap.lacks(), now
+        return found
 
-    def _hand_over(self, passage: Passage) -> bool:
+    def _hand_over(self, passage: ThreadPassage) -> bool:
         """Have another thread finish a batch, once it has finished the one before; return whether it does."""
         if not self._finisher.start():
             return False
@@ -244,7 +248,7 @@ class StagedThreadDispatcher(StagesInTurn):
         self._finisher.wake()
         return True
 
-    def _report(self, passage: Passage, *, looks: bool = True) -> Batch | float | None:
+    def _report(self, passage: ThreadPassage, *, looks: bool = True) -> Batch | float | None:
         """Answer the calls of a batch; if the worker `looks`, return what its next look would find."""
         batch = passage.batch
         found: Batch | float | None = 0.0
@@ -305,42 +309,26 @@ class StagedThreadDispatcher(StagesInTurn):
 
     def _look_ahead(self) -> float | None:
         """Take and prepare the next batch, if it is time; return the seconds until it may be."""
-        passage: Passage | None = None
-        lacks = 1
-        found: Batch | float | None = None
+        passage: ThreadPassage | None = None
         try:
             with self:
                 batcher = self.batcher
                 if not self._is_busy:
                     return None
-                now = monotonic()
-                if self._ahead is not None:
-                    found = self._give_up_ahead(batcher, self._ahead, now)
-                else:
-                    found = self._take_ahead(batcher, now)
+                found = self._take_ahead(batcher, monotonic())
+                lacks = batcher.wake_after
                 if isinstance(found, Batch):
-                    batcher.wake_after = None
-                    passage = Passage(found)
+                    passage = ThreadPassage(found)
                     passage.is_ready = _thread.allocate_lock()
                     passage.is_ready.acquire()
                     self._ahead = passage
-                elif self._ahead is not None:
-                    pays = self._overlap.gives_up(self._ahead.batch, 1, now)
-                    lacks = 1 if pays else ANY_NUMBER
-                    batcher.wake_after = 1 if pays else None
-                    batcher.until = now
-                elif found is not None:
-                    batcher.wake_after = None
-                else:
-                    batcher.wake_after = lacks = max(self._overlap.lacks(), 1)
-                    batcher.until = now
             if passage is None:
-                has_come = found is None and len(batcher.arriving) >= lacks
+                has_come = lacks is not None and len(batcher.arriving) >= lacks
                 return 0.0 if has_come or isinstance(found, Batch) else found
             IN_THREAD[_thread.get_ident()] = passage.batch
             self._prepare(passage)
         except BaseException as error:
-            if passage is not None and not passage.is_prepared:
+            if passage is not None:
                 passage.failure = error
             raise
         finally:
@@ -348,13 +336,16 @@ class StagedThreadDispatcher(StagesInTurn):
                 passage.is_ready.release()
         return 0.0  # calls may have come that it is to be prepared anew for
 
-    def _give_up_ahead(self, batcher: Batcher, ahead: Passage, now: float) -> Batch | None:
+    def _give_up_ahead(self, batcher: Batcher, ahead: ThreadPassage, now: float) -> Batch | None:
         """Return the batch ahead, to be prepared anew with calls that have come, if that costs less."""
         more = batcher.may_join(ahead.batch)
-        if ahead.failure is not None or not (more and self._overlap.gives_up(ahead.batch, more, now)):
-            return None
-        batcher.join(ahead.batch, more, batcher.queue, now)
-        return ahead.batch
+        if ahead.failure is None and more and self._overlap.gives_up(ahead.batch, more, now):
+            batcher.join(ahead.batch, more, batcher.queue, now)
+            batcher.wake_after = None
+            return ahead.batch
+        batcher.wake_after = 1 if self._overlap.gives_up(ahead.batch, 1, now) else None
+        batcher.until = now
+        return None
 
     # -- the thread that finishes -------------------------------------------------------------------------
 
@@ -378,31 +369,21 @@ class StagedThreadDispatcher(StagesInTurn):
 
     def give_up_stage(self, thread: _StageThread, error: BaseException) -> None:
         """Answer the batch of a stage's thread with `error`, a fault of this library."""
-        self.lock.free()
         passage = self._finishing if thread is self._finisher else None
-        with self:
-            batcher = self.batcher
-            lost = self._out_of_hand()
-            if passage is not None:
-                lost.append(passage.batch)
-            for each in lost:
-                give_up_batch(batcher, each, error)
-            self._count_anew()
-        for each in lost:
-            each.clear()
+        self.answer_lost(None if passage is None else passage.batch, error, and_all=False)
         if passage is not None:
             self._end_finishing()
 
-    def _lost(self, batch: Batch | None) -> list[Batch]:
-        """Return `batch`, if there is one, and others that no thread goes on with. Needs the lock."""
-        self._current = self._taken = self._ahead = None  # no worker would come for those
-        self._is_busy = False
-        self._overlap.ends()
-        lost = [] if batch is None else [batch]
-        return lost + [each for each in self._out_of_hand() if each is not batch]
+    def give_up(self, batch: Batch | None, error: BaseException) -> None:
+        """Answer `batch`, or all calls if there is none, with `error`, a fault of this library."""
+        self.lock.free()
+        with self.lock.later, self.lock:
+            self._current = self._taken = self._ahead = None  # no worker would come for those
+            self._is_busy = False
+            self._overlap.ends()
+        super().give_up(batch, error)
 
     def _out_of_hand(self) -> list[Batch]:
-        """Return the batches that no thread has in hand. Needs the lock."""
         passages = (self._current, self._ahead, self._taken, self._finishing)
         in_hand = [passage.batch for passage in passages if passage is not None]
         return [each for each in self.batcher.running if each not in in_hand]

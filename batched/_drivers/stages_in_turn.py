@@ -14,22 +14,25 @@ from batched._core.batch import Batch
 from batched._core.batcher import Batcher
 from batched._drivers.current_batch import IN_THREAD, are_left
 from batched._drivers.thread_dispatcher import ThreadDispatcher
-from batched._parts.stages import note_stage
+from batched._parts.stages import Passage
 
 
-class Passage:
-    """A batch on its way through the stages, and what it has come to."""
+class ThreadPassage(Passage):
+    """A batch on its way through the stages, and what it has come to. Threads may hand it to each other."""
 
-    __slots__ = ("batch", "failure", "is_prepared", "is_ready", "outputs", "seconds", "steps")
+    __slots__ = ("failure", "is_ready", "outputs")
 
     def __init__(self, batch: Batch) -> None:
-        self.batch = batch
-        self.steps: Any = None
+        super().__init__(batch)
         self.outputs: Any = None
         self.failure: BaseException | None = None
-        self.seconds: list[float] = []  # of the stages that it has been in
-        self.is_prepared = False
+        """The error of the stage that has failed, for the callers to handle, whatever it is."""
         self.is_ready: _thread.LockType | None = None  # held while another thread prepares it
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool | None:
+        super().__exit__(kind, error, trace)
+        self.failure = error
+        return True
 
     def clear(self) -> None:
         """Drop what would keep items, outputs and errors alive."""
@@ -41,14 +44,14 @@ class StagesInTurn(ThreadDispatcher):
 
     def run(self, batch: Batch) -> Batch | float | None:
         """Have `batch` pass its stages, and answer its calls."""
-        passage = Passage(batch)
+        passage = ThreadPassage(batch)
         IN_THREAD[_thread.get_ident()] = batch
         self._prepare(passage)
         if passage.failure is None:
             if are_left(batch.slices):
                 self._end_unwanted(passage)
                 return 0.0
-            self._call(passage, monotonic())
+            self._call(passage)
         if passage.failure is None:
             self._finish(passage)
         with self:
@@ -60,49 +63,32 @@ class StagesInTurn(ThreadDispatcher):
         batch.clear()
         return 0.0
 
-    def _prepare(self, passage: Passage) -> None:
+    def _prepare(self, passage: ThreadPassage) -> None:
         """Put the inputs of a batch together, and prepare them."""
         batch = passage.batch
-        began = monotonic()
-        try:
-            steps = batch.run(self.collator)
+        with passage.stage("prepare"):
+            passage.steps = steps = batch.run(self.collator)
             if steps.prepares is not None:
                 steps.prepared(self._value(steps.prepare(), "prepare", batch))
-            passage.steps = steps
-        except BaseException as error:  # noqa: BLE001  for the callers to handle, whatever it is
-            note_stage(error, "prepare", batch)
-            passage.failure = error
-        passage.is_prepared = True
-        passage.seconds.append(monotonic() - began)
 
-    def _call(self, passage: Passage, began: float) -> None:
-        """Run the batch function, which has begun then."""
-        batch, steps = passage.batch, passage.steps
-        try:
-            outputs = steps.run()
+    def _call(self, passage: ThreadPassage) -> None:
+        """Run the batch function."""
+        with passage.stage("function"):
+            outputs = passage.steps.run()
             if type(outputs) is not list and hasattr(type(outputs), "__await__"):
                 outputs = self._await(outputs)
             passage.outputs = outputs
-        except BaseException as error:  # noqa: BLE001
-            note_stage(error, "function", batch)
-            passage.failure = error
-        passage.seconds.append(monotonic() - began)
 
-    def _finish(self, passage: Passage) -> None:
+    def _finish(self, passage: ThreadPassage) -> None:
         """Make of the outputs of a batch one result per item."""
         steps, batch = passage.steps, passage.batch
-        began = monotonic()
-        try:
+        with passage.stage(steps.last):
             outputs, passage.outputs = passage.outputs, None
             if steps.finishes is not None:
                 outputs = self._value(steps.finish(outputs), "finish", batch)
             passage.outputs = batch.split(outputs, self.collator)
-        except BaseException as error:  # noqa: BLE001
-            note_stage(error, "finish" if steps.finishes is not None else "function", batch)
-            passage.failure = error
-        passage.seconds.append(monotonic() - began)
 
-    def _answer(self, batcher: Batcher, passage: Passage, now: float) -> None:
+    def _answer(self, batcher: Batcher, passage: ThreadPassage, now: float) -> None:
         """Tell the batcher what has become of a batch. Needs the lock."""
         batch = passage.batch
         batcher.spent(batch, tuple(passage.seconds), now)
@@ -111,7 +97,7 @@ class StagesInTurn(ThreadDispatcher):
         else:
             self.fail(batch, passage.failure, now)
 
-    def _end_unwanted(self, passage: Passage) -> None:
+    def _end_unwanted(self, passage: ThreadPassage) -> None:
         """Forget a batch of which all callers have left."""
         with self:
             batcher = self.batcher

@@ -10,8 +10,7 @@ from queue import Empty, SimpleQueue
 from typing import TypeAlias
 
 from batched._core.batch_record import BatchRecord
-from batched._drivers.fork_and_exit import NO_THREAD, start_thread
-from batched._drivers.private_python import HAS_DAEMONS
+from batched._drivers.fork_and_exit import NO_THREAD, new_thread, start_thread
 from batched._logs import log, log_error
 
 _IDLE_S = 1.0
@@ -71,11 +70,8 @@ class Teller:
         if self._has_thread:
             return
         self._has_thread = True
-        thread = threading.Thread(
-            target=self._run, name=f"batched on_batch: {self._name}", daemon=HAS_DAEMONS
-        )
         try:
-            start_thread(thread)
+            start_thread(new_thread(f"batched on_batch: {self._name}", self._run))
         except BaseException as error:  # Ctrl-C, or one of `NO_THREAD`
             self._has_thread = False
             if not isinstance(error, NO_THREAD):

@@ -11,7 +11,6 @@ import asyncio
 import threading
 import weakref
 from asyncio import get_running_loop
-from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import CancelledError
 from functools import partial
@@ -73,7 +72,7 @@ class ThreadDriver(Driver):
         self._owner = weakref.ref(owner, self._retire)
         self._begin()
         if self.pool is not None:
-            self.pool.join(self)
+            self.pool.add(self)
             self.closed: bool = self.pool.closed
         register(self)
 
@@ -108,6 +107,10 @@ class ThreadDriver(Driver):
     def members(self) -> Collection[threading.Thread]:
         """The workers that may run its batches."""
         return self.workers.members if self.pool is None else self.pool.members
+
+    def count_anew(self) -> None:
+        """Put the counters right after a step was broken off. Needs the lock."""
+        self.counters.balance(self.batcher.unfinished)
 
     # -- options and stats --------------------------------------------------------------------------------
 
@@ -146,13 +149,7 @@ class ThreadDriver(Driver):
     def take_turns(self) -> None:
         """Have tenants take turns from now on; calls that have none are of one together."""
         super().take_turns()
-        try:
-            with self.dispatcher:
-                batcher = self.dispatcher.batcher
-                batcher.take_turns()
-        except BaseException as error:
-            self.dispatcher.recover(error, may_refuse=False)
-            raise
+        self.dispatcher.take_step(Batcher.take_turns, may_refuse=False)
 
     def expected_wait_s(self, items: int) -> float | None:
         """Return how long a call of `items` would wait for its answer; None if that is not known."""
@@ -219,15 +216,25 @@ class ThreadDriver(Driver):
                 self.dispatcher.admit(call, wait=waits or self.may_wait, of_map=waits)
                 return
             batcher = self.batcher
-            arrive = (
-                batcher.arrive
-            )  # by a variable: Python 3.11 is slow to call an attribute that is no method
+            arrive = batcher.arrive  # by a variable: Python 3.11 is slow to call what is no method
             arrive(call)
             if batcher.wake_after is not None and batcher.wakes(call):
                 self.workers.wake()
         except BaseException:  # Ctrl-C, or a refusal: no caller waits for this call
             self.cancel(call)
             raise
+
+    def push_all(self, calls: list[Call]) -> bool:
+        """Have calls without deadlines arrive together; return False if they have to come one by one."""
+        if self.closed or self.admits_with_lock or _thread.get_ident() in WORKERS:
+            return False
+        if True in [call.is_divided for call in calls]:
+            return False
+        batcher = self.batcher
+        batcher.arriving.extend(calls)  # in one step, as each alone
+        if batcher.wake_after is not None and any(map(batcher.wakes, calls)):
+            self.workers.wake()
+        return True
 
     def post(self, call: Call, waits: bool = False) -> None:  # noqa: FBT001, FBT002
         """Have `call` arrive, for a thread that will `collect` it."""
@@ -275,20 +282,12 @@ class ThreadDriver(Driver):
         for call in calls:
             call.note_context()
             call.waits_at = loop
-            if self.streams:
-                call.results = deque(maxlen=0)  # no caller wants its pieces
             if loop is None:
                 call.waiter = waiter = _thread.allocate_lock()
                 waiter.acquire()
             else:
                 call._loop = loop  # noqa: SLF001  tasks look for it by this name
-        try:
-            with self.dispatcher:
-                batcher = self.dispatcher.batcher
-                batcher.run_aside(batches)
-        except BaseException as error:
-            self.dispatcher.recover(error)
-            raise
+        self.dispatcher.take_step(lambda batcher: batcher.run_aside(batches))
         self.workers.wake()
         return calls
 
@@ -329,21 +328,16 @@ class ThreadDriver(Driver):
 
         Without an error they are late.
         """
-        if self.lock.is_mine():
-            self.lock.later.append(partial(self.withdraw, calls, error))
-            return
-        try:
-            with self.dispatcher:
-                batcher = self.dispatcher.batcher
-                batcher.take_in()
-                for call in calls:
-                    if error is None:
-                        batcher.expire(call)
-                    else:
-                        batcher.withdraw(call, error, "cancelled")
-        except BaseException as interrupt:
-            self.dispatcher.recover(interrupt)
-            raise
+
+        def drop(batcher: Batcher) -> None:
+            batcher.take_in()
+            for call in calls:
+                if error is None:
+                    batcher.expire(call)
+                else:
+                    batcher.withdraw(call, error, "cancelled")
+
+        self.dispatcher.take_step(drop)
 
     # -- the end ------------------------------------------------------------------------------------------
 

@@ -12,9 +12,10 @@ from typing import Any, Literal
 
 from batched._clock import monotonic
 from batched._core.batch import Batch
+from batched._core.batcher import Batcher
 from batched._core.call import Call
 from batched._core.change import Change
-from batched._core.mending import give_up_all, give_up_batch
+from batched._core.mending import close
 from batched._drivers.current_batch import DROP_DEPARTED, IN_THREAD, RUNNING
 from batched._drivers.current_worker import OF_THREAD, Worker
 from batched._drivers.dispatcher import Dispatcher
@@ -46,7 +47,6 @@ class ThreadDispatcher(Dispatcher):
         """
         super().__init__(driver)
         self.batcher.wake_after = 0  # there is no worker
-        self.driver: Driver = driver
         self._awaits = awaits  # whether a function may be `async def`: it would run on a loop of its thread
         self._pool = None if times is None else times.pool
         self.workers: Workers | SharedWorkers
@@ -116,11 +116,12 @@ class ThreadDispatcher(Dispatcher):
 
         At exit, no consumer is left.
         """
-        if self._pool is not None and self.driver.options.continuous:
-            lets_join = self.batcher.has_calls and not self._pool.agenda.others_wait(self.workers)
+        pool = self._pool if self.driver.options.continuous else None
+        if pool is not None:
+            lets_join = self.batcher.has_calls and not pool.agenda.others_wait(self.workers)
         change = super().step(batch, pieces, lets_join=lets_join)
-        if isinstance(self.workers, SharedWorkers):
-            self.workers.stepped(batch)
+        if pool is not None:
+            pool.stepped(batch)
         if is_exiting():
             raise CancelledError(f"{self.name} was shut down")
         return change
@@ -162,40 +163,17 @@ class ThreadDispatcher(Dispatcher):
 
     def give_up(self, batch: Batch | None, error: BaseException) -> None:
         """Answer `batch`, or all calls if there is none, with `error`, a fault of this library."""
-        self.lock.free()
-        with self:
-            batcher = self.batcher
-            is_all = batch is None or batch not in batcher.running  # the fault came as it looked for more
-            lost = self._lost(batch)
-            for each in lost:
-                give_up_batch(batcher, each, error)
-            if is_all:
-                give_up_all(batcher, error)
-                self._let_in([*self.blocked])
-            self._count_anew()
-        for each in lost:
-            each.clear()
+        as_it_looked = batch is None or batch not in self.batcher.running
+        self.answer_lost(batch, error, and_all=as_it_looked)
 
-    def _lost(self, batch: Batch | None) -> list[Batch]:
-        """Return `batch`, if there is one, and others that no thread goes on with. Needs the lock."""
-        lost = [] if batch is None else [batch]
-        if len(self.workers.members) == 1:  # else some of the batches are the others'
-            lost += [each for each in self.batcher.running if each is not batch]
-        return lost
+    def _out_of_hand(self) -> list[Batch]:
+        # Of several workers, some of the batches are the others'.
+        return [*self.batcher.running] if len(self.workers.members) == 1 else []
 
     def turn_away(self, error: BaseException | None, left: Literal["cancelled"] | None = None) -> None:
         """Answer all calls that wait with `error`, or as after the end: no worker will run them."""
-        if self.lock.is_mine():
-            self.lock.later.append(partial(self.turn_away, error, left))
-            return
-        try:
-            with self:
-                batcher = self.batcher
-                batcher.close(error or self.driver.closed_error(), left)
-                self._let_in([*self.blocked])
-        except BaseException as fault:
-            self.recover(fault, may_refuse=False)
-            raise
+        given = error or self.driver.closed_error()
+        self.take_step(lambda batcher: close(batcher, given, left), may_refuse=False)
 
     def refuse(self, error: BaseException) -> None:
         """Give `error` to all calls that wait, and to those that run again, as no worker will run them.
@@ -209,23 +187,14 @@ class ThreadDispatcher(Dispatcher):
         try:
             with self.lock:
                 self.batcher.end_first(error, monotonic())
-                self.batcher.close(error)
-                self._let_in([*self.blocked])
+                close(self.batcher, error)
         except BaseException as fault:
             self.recover(fault, may_refuse=False)
             raise
 
     def tell(self) -> None:
         """Wake the callers that have been refused."""
-        if self.lock.is_mine():
-            self.lock.later.append(self.tell)
-            return
-        try:
-            with self:
-                pass
-        except BaseException as interrupt:
-            self.recover(interrupt)
-            raise
+        self.take_step(lambda _: None)
 
     def end_thread(self) -> None:
         """Release what belongs to this thread, which ends."""
@@ -275,16 +244,7 @@ class ThreadDispatcher(Dispatcher):
     def drop_departed(self) -> None:
         """Drop the calls that their callers have left; in the middle of a step, the next step does."""
         if self.batcher.leaving and not self.lock.is_mine():
-            try:
-                with self:
-                    batcher = self.batcher
-                    batcher.take_in()
-            except BaseException as error:
-                self.recover(error)
-                raise
-
-    def _count_anew(self) -> None:
-        self.driver.counters.balance(self.batcher.unfinished)
+            self.take_step(Batcher.take_in)
 
     def _let_in(self, calls: list[Call]) -> None:
         for call in calls:

@@ -9,14 +9,12 @@ from __future__ import annotations
 import _thread
 import asyncio
 import contextlib
-import threading
 from collections.abc import Callable
 from contextvars import Context
 from typing import Protocol
 
 from batched._clock import is_replaced, monotonic
-from batched._drivers.fork_and_exit import start_thread
-from batched._drivers.private_python import HAS_DAEMONS
+from batched._drivers.fork_and_exit import new_thread, start_thread
 from batched._drivers.wakeups import ask
 
 
@@ -51,9 +49,7 @@ class _ThreadTimer:
         self._call: Callable[[], object] | None = lambda: callback(*args)
         self._cancelled = _thread.allocate_lock()
         self._cancelled.acquire()
-        start_thread(
-            threading.Thread(target=self._wait, args=(loop, delay), name="batched timer", daemon=HAS_DAEMONS)
-        )
+        start_thread(new_thread("batched timer", self._wait, loop, delay))
 
     def _wait(self, loop: asyncio.AbstractEventLoop, delay: float) -> None:
         if not self._cancelled.acquire(True, min(max(delay, 0.0), _thread.TIMEOUT_MAX)):  # noqa: FBT003

@@ -129,15 +129,19 @@ def wake(calls: list[Call]) -> list[Call]:
     return futures
 
 
-class _Outbox:
-    """Calls that are done, until their loop comes to release the callers: woken once for all of them.
+class Outbox:
+    """Calls that are done, until their loop comes to `release` the callers: woken once for all of them.
 
     Only the wake-up keeps it, so that a loop that is closed, or interrupted, and forgets that forgets it too.
+    Calls that are no task's may wait at one of their own.
     """
 
-    __slots__ = ("__weakref__", "is_told", "lists", "loop")
+    __slots__ = ("__weakref__", "is_told", "lists", "loop", "release")
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, release: Callable[[list[Call]], object] = resolve_on_loop
+    ) -> None:
+        self.release = release
         self.lists: deque[list[Call]] = deque()
         self.is_told = False
         self.loop = ref(loop)
@@ -150,7 +154,7 @@ class _Outbox:
                 if not self.lists:
                     break
                 calls = self.lists[0]  # removed when all are woken, so that Ctrl-C loses none
-                resolve_on_loop(calls)
+                self.release(calls)
                 if self.lists and self.lists[0] is calls:  # else the loop was run once more meanwhile
                     self.lists.popleft()
         except BaseException:  # Ctrl-C
@@ -159,28 +163,31 @@ class _Outbox:
 
 
 # By the id of their loop: to look in a `WeakKeyDictionary` takes five times as long, for each batch.
-_outboxes: dict[int, ref[_Outbox]] = {}
+_outboxes: dict[int, ref[Outbox]] = {}
 if hasattr(os, "register_at_fork"):  # a wake-up under way may be the parent's alone
     os.register_at_fork(after_in_child=_outboxes.clear)
 
 
-def _send(loop: asyncio.AbstractEventLoop, calls: list[Call]) -> None:
-    """Have `loop`, of another thread, wake the callers of `calls`."""
+def _send(loop: Any, calls: list[Call]) -> None:
+    """Have `loop`, of another thread, wake the callers of `calls`; or the loop of an outbox of their own."""
     known = _outboxes.get(id(loop))
     outbox = None if known is None else known()
     if outbox is None or outbox.loop() is not loop:
-        outbox = _Outbox(loop)
-        if len(_outboxes) > _MOST_OUTBOXES:
-            _outboxes.clear()  # of loops that are gone, most of them
-        # Of two at once, as after this or of two threads, each does its work.
-        _outboxes[id(loop)] = ref(outbox)
+        if isinstance(loop, Outbox):
+            outbox, loop = loop, loop.loop()
+        else:
+            outbox = Outbox(loop)
+            if len(_outboxes) > _MOST_OUTBOXES:
+                _outboxes.clear()  # of loops that are gone, most of them
+            # Of two at once, as after this or of two threads, each does its work.
+            _outboxes[id(loop)] = ref(outbox)
     outbox.lists.append(calls)
     if outbox.is_told:
         return
     outbox.is_told = True
     is_told = False
     try:
-        is_told = ask(loop, outbox.empty)
+        is_told = loop is not None and ask(loop, outbox.empty)
     finally:  # else it is closed, and its tasks are with it, or Ctrl-C came
         if not is_told:
             outbox.is_told = False

@@ -25,12 +25,11 @@ from batched._core.halves import Aside
 from batched._core.shared_turns import Account
 from batched._drivers.circles import WORKERS, forget_worker
 from batched._drivers.current_worker import BROKEN, OF_THREAD, Worker
-from batched._drivers.fork_and_exit import NO_THREAD, register, start_thread
-from batched._drivers.private_python import HAS_DAEMONS
+from batched._drivers.fork_and_exit import NO_THREAD, new_thread, register
 from batched._drivers.runners import Runners
 from batched._drivers.shared_workers import Agenda, SharedWorkers
-from batched._drivers.step_lock import StepLock, is_outdated, new_step_lock
-from batched._drivers.workers import pause
+from batched._drivers.step_lock import new_step_lock
+from batched._drivers.workers import TurnTakers
 from batched._logs import log, log_error
 from batched._policy.chains import forget_variables
 from batched.errors import ClosedError
@@ -88,12 +87,17 @@ class PoolWorker:
         self.not_before = -inf
         self.when_started: list[Callable[[BaseException | None], object]] = []
 
-    def count(self, name: str, batches: int, items: int) -> None:
-        """Count what it has run of the function of this name since it last did, and the time of that."""
+    def count(self, name: str, batch: Batch, size: int) -> None:
+        """Count a batch of the function of this name, of this `size` as it began; or its last step.
+
+        And the time since it last did.
+        """
         now = monotonic()
         served = self.served.setdefault(name, Served())
-        served.batches += batches
-        served.items += items
+        items, batch.fresh = getattr(batch, "fresh", size), None
+        if items is not None:
+            served.batches += 1
+            served.items += items
         served.seconds += now - self.counted_until
         self.counted_until = now
 
@@ -103,7 +107,7 @@ class PoolWorker:
         return self.current is not None or (self.thread is None and self.error is None)
 
 
-class WorkerPool:
+class WorkerPool(TurnTakers):
     """Threads, one for each name, that run the batches of several functions.
 
     The threads and the functions that use it keep the pool alive. When its handle is collected, which users
@@ -120,15 +124,13 @@ class WorkerPool:
         self.runners: Runners = Runners()
         self._handle: weakref.ref[Any] | None = None
         self.closed: bool = False
-        self._begin()
+        self.begin()
         register(self)
 
-    def _begin(self) -> None:
-        self.renew_locks()
-        self.members: set[threading.Thread] = set()
-        """The threads that may take a batch."""
+    def begin(self) -> None:
+        """Begin without a thread."""
+        super().begin()
         self._failed: set[PoolWorker] = set()  # to start, since a worker was ready
-        self._waiting_for_turn = 0
         self.free_since: float = inf  # since when a worker has been free
         self.began: float | None = None
         """When the first thread started."""
@@ -137,17 +139,15 @@ class WorkerPool:
         """Start afresh in the child, which has none of the threads: states are made anew."""
         self.runners.after_fork()
         self.idents.clear()
-        self._begin()
+        self.begin()
         self.agenda.clear()
         for worker in self.workers:
             worker.begin()
 
     def renew_locks(self) -> None:
         """Make the locks anew. Only while there is no worker."""
-        self.lock: StepLock = new_step_lock()
-        self._wake = _thread.allocate_lock()  # a binary semaphore: released means "look again"
-        self._wake.acquire()
-        self._turn = _thread.allocate_lock()  # held by the worker that looks for the next batch
+        self.lock = new_step_lock()
+        super().renew_locks()
 
     def end_with(self, handle: object) -> None:
         """Have the threads end when `handle` is collected."""
@@ -156,11 +156,11 @@ class WorkerPool:
     def _let_go(self, _: object) -> None:
         self.closed = True
         if self.members:
-            self._look_again()
+            self._wake_sleeper()
 
     # -- functions ----------------------------------------------------------------------------------------
 
-    def join(self, driver: CanShutDown) -> None:
+    def add(self, driver: CanShutDown) -> None:
         """Have `driver` be shut down with these workers."""
         self._drivers[id(driver)] = driver
 
@@ -168,12 +168,8 @@ class WorkerPool:
         """Have a worker look at the functions that ask; start one if there is none."""
         if not self.members:
             self._start()
-        elif self._wake.locked():
-            self._look_again()
-
-    def _look_again(self) -> None:
-        with contextlib.suppress(RuntimeError):  # another caller was faster
-            self._wake.release()
+        else:
+            self._wake_sleeper()
 
     @property
     def idle(self) -> int:
@@ -182,29 +178,16 @@ class WorkerPool:
 
     # -- threads begin and end ----------------------------------------------------------------------------
 
-    def _start(self) -> None:
-        """Start a worker for the first call."""
-        if self.lock.is_mine():
-            self.lock.later.append(self._start)
-            return
-        if is_outdated(self._wake):
-            self.renew_locks()
-        error: BaseException | None = None
-        with self.lock.later, self.lock:
-            if any(thread.is_alive() for thread in self.members):
-                return
-            self.members.clear()
-            try:
-                self._start_thread(min(self.workers, key=attrgetter("not_before")))
-            except NO_THREAD as no_thread:
-                error = no_thread
-        if error is not None:
-            self._turn_all_away(error)
+    def _start_one(self) -> None:
+        self._start_thread(min(self.workers, key=attrgetter("not_before")))
+
+    def _has_asides(self) -> bool:
+        return bool(self.agenda.for_others)
 
     def _start_another(self) -> None:
         """Start one more worker, if all workers are busy and there may be more."""
         with self.lock.later, self.lock:
-            if not self.members or (self._waiting_for_turn and not self.agenda.for_others):
+            if not self.members or (self.waiting_for_turn and not self.agenda.for_others):
                 return
             now = monotonic()
             for worker in self.workers:
@@ -228,16 +211,13 @@ class WorkerPool:
 
     def _start_thread(self, worker: PoolWorker) -> None:
         """Start the thread of `worker`. Needs the lock."""
-        name = f"batched: {self.name} {worker.name}"
-        thread = threading.Thread(target=self._run, args=(worker,), name=name, daemon=HAS_DAEMONS)
+        thread = new_thread(f"batched: {self.name} {worker.name}", self._run, worker)
+        if self.began is None:
+            self.began = monotonic()
         try:
-            self.members.add(thread)
             worker.thread = thread
-            if self.began is None:
-                self.began = monotonic()
-            start_thread(thread)
-        except BaseException:  # Ctrl-C, or one of `NO_THREAD`. A thread that runs all the same ends at once
-            self.members.discard(thread)
+            self._start_member(thread)
+        except BaseException:
             worker.thread = None
             raise
 
@@ -275,20 +255,9 @@ class WorkerPool:
             if (driver := reference()) is not None:
                 driver.shutdown(wait=False, cancel_futures=cancel_futures)
         if self.members:
-            self._look_again()
+            self._wake_sleeper()
         if wait:
-            self._join_threads()
-
-    def _join_threads(self) -> None:
-        me = threading.current_thread()
-        while True:
-            with self.lock.later, self.lock:
-                threads = [worker.thread for worker in self.workers]
-            alive = [each for each in threads if each is not None and each.is_alive() and each is not me]
-            if not alive:
-                return
-            for thread in alive:
-                thread.join()
+            self.join()
 
     # -- the workers --------------------------------------------------------------------------------------
 
@@ -347,12 +316,13 @@ class WorkerPool:
             self._failed.add(worker)
             is_last = not self.members and not self._start_next()
         if is_last:
-            self._turn_all_away(error)
+            self._turn_away(error)
         else:
             log(logging.ERROR, "%s: could not start the worker %r", self.name, worker.name, error=error)
 
-    def _turn_all_away(self, error: BaseException) -> None:
+    def _turn_away(self, error: BaseException | None) -> None:
         """Answer all calls that wait with `error`: no worker will run them."""
+        assert error is not None  # noqa: S101  for the type: a pool that has ended may start again
         if not self._turn.acquire(False):  # noqa: FBT003
             return  # a worker that has started since then looks for batches
         refused: list[SharedWorkers] = []
@@ -402,11 +372,8 @@ class WorkerPool:
             seconds = monotonic() - began
             worker.busy_since = worker.runs = None
             self.agenda.ended.append((account, None if is_aside else seconds))
-            has_steps = worker.counted_until != began
-            if has_steps:
-                worker.count(account.name, *_last_step(batch))
-            elif not is_aside:
-                worker.count(account.name, 1, size)
+            if not is_aside:
+                worker.count(account.name, batch, size)
         why = BROKEN.pop(me, None)
         if why is not None:
             worker.restarts += 1
@@ -420,10 +387,11 @@ class WorkerPool:
         if seat.dispatcher.driver.closed:
             self.wake()
 
-    def stepped(self, account: Account, batch: Batch) -> None:
+    def stepped(self, batch: Batch) -> None:
         """Count a step of `batch`, which the calling worker runs: it may be refilled for hours."""
         worker = self.workers[OF_THREAD[_thread.get_ident()].index]
-        worker.count(account.name, *_last_step(batch))
+        if worker.runs is not None:
+            worker.count(worker.runs.name, batch, batch.size)
 
     def _next(self) -> tuple[SharedWorkers, Batch] | None:
         """Wait for the turn and the next batch, and give the turn back; None if this worker is to end."""
@@ -433,7 +401,7 @@ class WorkerPool:
         try:
             self.free_since = free_since
             while (found := self.agenda.next()) is None:
-                if self.agenda.for_others and self._waiting_for_turn:
+                if self.agenda.for_others and self.waiting_for_turn:
                     self._pass_turn()
                     continue
                 if self.closed and not self.agenda.has_work():
@@ -446,24 +414,6 @@ class WorkerPool:
         finally:
             self._turn.release()
         return found
-
-    def _wait_for_turn(self) -> None:
-        """Wait until no other worker looks for its next batch."""
-        with self.lock.later, self.lock:
-            self._waiting_for_turn += 1
-        if self.agenda.for_others:
-            self._look_again()  # the worker that has the turn sleeps with it
-        self._turn.acquire()
-        with self.lock.later, self.lock:
-            self._waiting_for_turn -= 1
-
-    def _pass_turn(self) -> None:
-        """Have another worker look: there are batches for it alone."""
-        self._turn.release()
-        try:
-            pause()
-        finally:
-            self._wait_for_turn()
 
     def _end(self, worker: PoolWorker) -> None:
         me = _thread.get_ident()
@@ -480,8 +430,7 @@ class WorkerPool:
             is_last = not self.members
         for tell in told:
             tell(error)
-        if self._wake.locked():
-            self._look_again()  # the next one may have to end too
+        self._wake_sleeper()  # the next one may have to end too
         if is_last and self.agenda.asking:
             self._start()
 
@@ -490,15 +439,6 @@ def _has_started(gate: _thread.LockType, errors: list[BaseException], error: Bas
     if error is not None:
         errors.append(error)
     gate.release()
-
-
-def _last_step(batch: Batch) -> tuple[int, int]:
-    """Return how many batches a step counts as, one or none if it is counted, and how many items began."""
-    if not hasattr(batch, "fresh"):
-        return 0, 0
-    items = batch.fresh
-    del batch.fresh
-    return 1, items
 
 
 async def _awaited(awaitable: Any) -> Any:

@@ -6,6 +6,7 @@ import _thread
 import contextlib
 import threading
 import traceback
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Protocol
 
@@ -14,8 +15,8 @@ from batched._core.batch import Batch
 from batched._core.batcher import Batcher
 from batched._drivers.circles import WORKERS, forget_worker
 from batched._drivers.driver import Driver
-from batched._drivers.fork_and_exit import NO_THREAD, start_thread
-from batched._drivers.private_python import HAS_DAEMONS, frames_of_threads
+from batched._drivers.fork_and_exit import NO_THREAD, new_thread, start_thread
+from batched._drivers.private_python import frames_of_threads
 from batched._drivers.step_lock import StepLock, is_outdated
 from batched._logs import log_error
 
@@ -64,36 +65,136 @@ class Work(Protocol):
         ...
 
 
-class Workers:
-    """Up to `most` threads. Of those one at a time looks for the next batch, and leaves with it.
+class TurnTakers(ABC):
+    """Threads of which one at a time has the turn: it looks for the next batch, and leaves with it.
 
-    So a burst that fits into one batch is not divided among idle workers. The lock is that of their work.
+    So a burst that fits into one batch is not divided among idle workers.
     """
+
+    lock: StepLock
+    ended: bool = False
+    """Whether no thread starts any more."""
+
+    def begin(self) -> None:
+        """Begin without a thread."""
+        self.members: set[threading.Thread] = set()
+        """The threads that may take a batch."""
+        self.threads: list[threading.Thread] = []
+        """All that may be alive."""
+        self.waiting_for_turn: int = 0
+        self.renew_locks()
+
+    def renew_locks(self) -> None:
+        """Make the locks anew. Only while there is no thread."""
+        self._wake = _thread.allocate_lock()  # a binary semaphore: released means "look again"
+        self._wake.acquire()
+        self._turn = _thread.allocate_lock()  # held by the thread that looks for the next batch
+
+    def join(self) -> None:
+        """Wait until all threads have ended."""
+        me = threading.current_thread()  # a worker that ends may run a callback of a future
+        while True:
+            with self.lock.later, self.lock:
+                alive = [each for each in self.threads if each.is_alive() and each is not me]
+            if not alive:
+                return
+            for thread in alive:  # meanwhile others may start, for calls in the queue
+                thread.join()
+
+    def _wake_sleeper(self) -> None:
+        """Wake the worker that has the turn, if it sleeps with it."""
+        if self._wake.locked():
+            with contextlib.suppress(RuntimeError):  # another caller was faster
+                self._wake.release()
+
+    def _start(self) -> None:
+        """Start a worker for the first call; if none can start, turn away the calls that wait."""
+        if self.lock.is_mine():
+            self.lock.later.append(self._start)
+            return
+        if is_outdated(self._wake):
+            self._renew_all()
+        error: BaseException | None = None
+        with self.lock.later, self.lock:
+            if not self.ended:
+                if any(thread.is_alive() for thread in self.members):
+                    return
+                self.members.clear()
+                try:
+                    self._start_one()
+                except NO_THREAD as no_thread:
+                    error = no_thread
+                else:
+                    return
+        self._turn_away(error)
+
+    def _renew_all(self) -> None:
+        """Make the locks anew, also those that are used together with these."""
+        self.renew_locks()
+
+    def _start_member(self, thread: threading.Thread) -> None:
+        """Start a thread, which may take a batch. Needs the lock."""
+        try:
+            self.members.add(thread)
+            start_thread(thread)
+            self.threads = [*(other for other in self.threads if other.is_alive()), thread]
+        except BaseException:  # Ctrl-C, or one of `NO_THREAD`. A thread that runs all the same ends at once
+            self.members.discard(thread)
+            raise
+
+    def _wait_for_turn(self) -> None:
+        """Wait until no other worker looks for its next batch."""
+        with self.lock.later, self.lock:
+            self.waiting_for_turn += 1
+        if self._has_asides():
+            self._wake_sleeper()
+        self._turn.acquire()
+        with self.lock.later, self.lock:
+            self.waiting_for_turn -= 1
+
+    def _pass_turn(self) -> None:
+        """Have another worker look: there are batches for it alone."""
+        self._turn.release()
+        try:
+            gate = _thread.allocate_lock()
+            gate.acquire()
+            gate.acquire(True, _PAUSE_S)  # noqa: FBT003
+        finally:
+            self._wait_for_turn()
+
+    @abstractmethod
+    def _has_asides(self) -> bool:
+        """Return whether there are batches that not each worker may run."""
+
+    @abstractmethod
+    def _start_one(self) -> None:
+        """Start a thread. Needs the lock."""
+
+    @abstractmethod
+    def _turn_away(self, error: BaseException | None) -> None:
+        """Answer all calls that wait with `error`, or as after the end."""
+
+
+class Workers(TurnTakers):
+    """Up to `most` threads that run the batches of one dispatcher. The lock is that of their work."""
 
     def __init__(self, work: Work, most: int, when_ended: Callable[[], object]) -> None:
         self._work = work
         self._batcher = work.batcher
         self._when_last_ended = when_ended
         self.most: int = most
-        self.threads: list[threading.Thread] = []  # all that may be alive; `join` waits for them
-        self.members: set[threading.Thread] = set()
-        """Those of them that may take a batch."""
         self._indices: dict[threading.Thread, int] = {}
         self.idents: set[int] = set()
-        self.waiting_for_turn: int = 0
         self._last_look = 0  # the worker that has looked last: what it has found still holds
         self._may_start = False  # `set_most` has left it to the worker with the turn to start another
-        self.ended: bool = False
         self.then: list[Callable[[], object]] = []
         """What to call when the last worker has ended."""
-        self.renew_locks()
+        self.begin()
 
     def renew_locks(self) -> None:
         """Make the locks anew; that of the work is new already. Only while there is no worker."""
-        self._lock = self._work.lock
-        self._wake = _thread.allocate_lock()  # a binary semaphore: released means "look again"
-        self._wake.acquire()
-        self._turn = _thread.allocate_lock()  # held by the worker that looks for the next batch
+        self.lock = self._work.lock
+        super().renew_locks()
 
     # -- for callers, without the lock --------------------------------------------------------------------
 
@@ -123,53 +224,27 @@ class Workers:
 
     def call_when_ended(self, callback: Callable[[], object]) -> bool:
         """Have `callback` called when the last worker has ended; return False if there is none."""
-        with self._lock.later, self._lock:
+        with self.lock.later, self.lock:
             if not self.members and not self.idents:
                 return False
             self.then.append(callback)
         return True
 
-    def join(self) -> None:
-        """Wait until all threads have ended."""
-        me = threading.current_thread()  # a worker that ends may run a callback of a future
-        while True:
-            with self._lock.later, self._lock:
-                threads = [thread for thread in self.threads if thread.is_alive() and thread is not me]
-            if not threads:
-                return
-            for thread in threads:  # meanwhile others may start, for calls in the queue
-                thread.join()
-
     def end(self) -> None:
         """Have all workers end when no call waits any more; the driver is closed."""
-        if self._lock.is_mine():
-            self._lock.later.append(self.end)
+        if self.lock.is_mine():
+            self.lock.later.append(self.end)
             return
-        with self._lock.later, self._lock:  # `_start` holds it until the thread has started
+        with self.lock.later, self.lock:  # `_start` holds it until the thread has started
             is_idle = not self.members
             self.ended = self.ended or is_idle  # a call at the door starts no worker then
         if not is_idle:
             self.wake()
 
-    def _start(self) -> None:
-        """Start a worker for the first call, or turn away calls that came after the end of all workers."""
-        if self._lock.is_mine():
-            self._lock.later.append(self._start)
-            return
-        if is_outdated(self._wake):
-            self._work.renew_locks()
-        error: BaseException | None = None
-        with self._lock.later, self._lock:
-            if not self.ended:
-                if any(thread.is_alive() for thread in self.members):
-                    return
-                self.members.clear()
-                try:
-                    self._start_thread()
-                except NO_THREAD as no_thread:
-                    error = no_thread
-                else:
-                    return
+    def _renew_all(self) -> None:
+        self._work.renew_locks()
+
+    def _turn_away(self, error: BaseException | None) -> None:
         self._work.turn_away(error)
 
     def _start_another(self) -> None:
@@ -178,30 +253,20 @@ class Workers:
         is_wanted = not self.waiting_for_turn or self._batcher.has_asides  # those that wait may not run that
         if is_wanted and 0 < len(self.members) < self.most:
             with contextlib.suppress(*NO_THREAD):  # the present workers run all batches
-                self._start_thread()
+                self._start_one()
 
-    def _start_thread(self) -> None:
-        """Start one more worker. Needs the lock."""
-        # A daemon thread outlives the main thread only as long as `at_exit` waits for it.
+    def _start_one(self) -> None:
         used = [self._indices.get(member) for member in self.members]
         index = next(each for each in range(len(used) + 1) if each not in used)
-        thread = threading.Thread(
-            target=self._run, args=(index,), name=f"batched: {self._work.name}", daemon=HAS_DAEMONS
-        )
+        thread = new_thread(f"batched: {self._work.name}", self._run, index)
         self._indices = {member: at for member, at in self._indices.items() if member in self.members}
-        try:
-            self._indices[thread] = index
-            self.members.add(thread)
-            start_thread(thread)
-            self.threads = [*(other for other in self.threads if other.is_alive()), thread]
-        except BaseException:  # Ctrl-C, or one of `NO_THREAD`. A thread that runs all the same ends at once
-            self.members.discard(thread)
-            raise
+        self._indices[thread] = index
+        self._start_member(thread)
 
     # -- the workers --------------------------------------------------------------------------------------
 
     def _run(self, index: int) -> None:
-        with self._lock.later, self._lock:
+        with self.lock.later, self.lock:
             if threading.current_thread() not in self.members:
                 return  # Ctrl-C came while this thread was started
             self.idents.add(_thread.get_ident())
@@ -215,7 +280,7 @@ class Workers:
             try:
                 batch = found if isinstance(found, Batch) else self._next(found)
                 if self._may_start:
-                    with self._lock.later, self._lock:
+                    with self.lock.later, self.lock:
                         self._start_another()
                 if batch is None:
                     break
@@ -240,7 +305,7 @@ class Workers:
             look: Batch | float | None = found if self._last_look == me else 0.0
             while not isinstance(look, Batch):
                 if len(self.members) > self.most:  # `set_most` has lowered the number
-                    with self._lock.later, self._lock:
+                    with self.lock.later, self.lock:
                         self.members.discard(threading.current_thread())
                     return None
                 # Callers read `wake_after` after they have filled `arriving`: one of the two sees the other.
@@ -260,40 +325,20 @@ class Workers:
                         batcher.drain()
                     look = batcher.next(monotonic())
             if self.most > 1:
-                with self._lock.later, self._lock:
+                with self.lock.later, self.lock:
                     self._start_another()
         finally:
             self._turn.release()
         return look
 
-    def _wait_for_turn(self) -> None:
-        """Wait until no other worker looks for its next batch."""
-        with self._lock.later, self._lock:
-            self.waiting_for_turn += 1
-            has_asides = self._batcher.has_asides
-        if has_asides and self._wake.locked():
-            with contextlib.suppress(RuntimeError):  # the worker that has the turn sleeps with it
-                self._wake.release()
-        self._turn.acquire()
-        with self._lock.later, self._lock:
-            self.waiting_for_turn -= 1
-
     def _has_asides(self) -> bool:
-        with self._lock.later, self._lock:
+        with self.lock.later, self.lock:
             return self._batcher.has_asides
-
-    def _pass_turn(self) -> None:
-        """Have another worker look: there are batches for it alone."""
-        self._turn.release()
-        try:
-            pause()
-        finally:
-            self._wait_for_turn()
 
     def _end(self) -> None:
         self._work.end_thread()
         forget_worker()
-        with self._lock.later, self._lock:
+        with self.lock.later, self.lock:
             self.idents.discard(_thread.get_ident())
             self.members.discard(threading.current_thread())
             if self.members:
@@ -308,13 +353,6 @@ class Workers:
         self._when_last_ended()
         for callback in then:
             callback()
-
-
-def pause() -> None:
-    """Leave other threads a moment."""
-    gate = _thread.allocate_lock()
-    gate.acquire()
-    gate.acquire(True, _PAUSE_S)  # noqa: FBT003
 
 
 def stacks_of(idents: set[int]) -> str:

@@ -83,7 +83,6 @@ class Backlog(Feature):
         super().begin(river, options)
         if self._is_asked:  # Ctrl-C may have come before it took part
             self.hooks = _USED
-        self.configure(options)
 
     def configure(self, options: Options) -> None:
         """Follow new options."""
@@ -101,8 +100,7 @@ class Backlog(Feature):
     def use(self) -> None:
         """Take part from now on."""
         self._is_asked = True
-        if self.hooks != _USED:
-            self.have(*_USED)
+        self.have(*_USED)
 
     def learn(self) -> None:
         """Learn from now on, and from the last batches that ran, of all loops."""

@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from batched._core.hooks import Feature, Run
+from batched._core.lazy_heap import Deadlines
 from batched._core.options import Options
 from batched._core.river import River
 from batched._policy.best_size import BestSize
+from batched._policy.size_choice import KnowsSizes
 
 _LEARNS = ("lesson",)
 _TRIES = ("room", "lesson")
@@ -32,28 +34,6 @@ class KnowsLengths(Protocol):
         ...
 
 
-class KnowsMemory(Protocol):
-    """What knows how many items fit into memory."""
-
-    limit: int | None
-
-
-class KnowsDeadlines(Protocol):
-    """What knows the deadlines of calls that wait."""
-
-    def spare_s(self, now: float) -> float:
-        """Return how many seconds are left until the next deadline."""
-        ...
-
-
-class KnowsSizes(Protocol):
-    """What knows the only sizes that a batch may have."""
-
-    def size_of(self, items: int) -> int:
-        """Return how many items the function is given with a batch of so many."""
-        ...
-
-
 class BestSizes(Feature):
     """Learns which batch size is fastest, and tries others now and then.
 
@@ -64,23 +44,21 @@ class BestSizes(Feature):
     def __init__(
         self,
         lengths: KnowsLengths,
-        memory: KnowsMemory,
-        deadlines: KnowsDeadlines,
+        memory: Feature,
+        deadlines: Deadlines,
         fixed: KnowsSizes,
     ) -> None:
+        """The `limit` of `memory` is how many items fit into it."""
         self._lengths = lengths
         self._memory = memory
         self._deadlines = deadlines
         self._fixed = fixed
-        self._is_fixed = False  # whether a batch may have only some sizes
         self.sizes: BestSize | None = None
 
     def begin(self, river: River, options: Options) -> None:
         """Begin with nothing learned."""
-        super().begin(river, options)
         self.sizes = None
-        self._is_fixed = options.batch_sizes is not None
-        self.configure(options)
+        super().begin(river, options)
 
     def configure(self, options: Options) -> None:
         """Learn, or not; anew if another number is allowed."""
@@ -96,8 +74,7 @@ class BestSizes(Feature):
         self.limit = None if sizes is None else sizes.size
         self.is_at_rest = sizes is None or sizes.is_at_rest
         hooks = () if sizes is None else _TRIES if sizes.is_due else _LEARNS
-        if hooks != self.hooks:
-            self.have(*hooks)
+        self.have(*hooks)
 
     def room(self, queue: Any, room: int, now: float) -> int:
         """Return the size that is to be tried, if there is time and there are items for it."""
@@ -119,8 +96,7 @@ class BestSizes(Feature):
             return
         before = sizes.size
         if not self._lengths.is_used:
-            size = self._fixed.size_of(run.size) if self._is_fixed else run.size
-            sizes.ran(size, run.started, run.now)
+            sizes.ran(self._fixed.size_of(run.size), run.started, run.now)
         elif sizes.is_due or before != sizes.most:  # from now on lengths explain what batches take
             self.sizes = sizes = BestSize(sizes.most, sizes.fixed)
         self._follow()

@@ -62,7 +62,6 @@ class WithDeadlines(Feature):
         self._deadlines.clear()
         if self._is_used:  # Ctrl-C may have come before it took part
             self.hooks = _USED
-        self._early_drop = EarlyDrop(river, self._deadlines, self._waits)
 
     def door(self, call: Call, now: float) -> None:  # noqa: ARG002  as for every feature
         """Take part from the first call on."""
@@ -86,7 +85,7 @@ class WithDeadlines(Feature):
             for call in deadlines.passed(now):
                 self.river.expire(call)
             if self._waits.times.is_known:
-                self._early_drop.give_up_late(now)
+                self._give_up_late(now)
 
     def start(self, start: float, reason: StartReason, _now: float) -> tuple[float, StartReason]:
         """Start sooner for the call with the next deadline: it spends half of its time waiting, at most."""
@@ -99,7 +98,8 @@ class WithDeadlines(Feature):
         queue = self.river.queue
         start = self._deadlines.start()
         if self._waits.times.is_known:
-            start = min(start, self._early_drop.latest_start(min(queue.items, queue.batch_size)))
+            takes_s = self._waits.times.safe_seconds(min(queue.items, queue.batch_size))
+            start = min(start, self._deadlines.next() - takes_s)
         return start
 
     def urgent(self, now: float) -> Call | None:
@@ -108,60 +108,13 @@ class WithDeadlines(Feature):
         return deadlines.first() if deadlines.entries and self._start() <= now else None
 
     def room(self, queue: Any, room: int, now: float) -> int:
-        """Return how many items can be answered in time."""
-        times = self._waits.times
-        if times.is_known and not self._deadlines.are_after(now + times.safe_seconds(room)):
-            room = min(self._early_drop.choose(queue, room, now), queue.items)
-        return room
-
-
-class EarlyDrop:
-    """Gives up calls that cannot be answered in time, as soon as that is known. Needs the lock."""
-
-    def __init__(self, river: River, deadlines: Deadlines, waits: KnowsWaits) -> None:
-        self._river = river
-        self._deadlines = deadlines
-        self._waits = waits
-
-    def latest_start(self, items: int) -> float:
-        """Return when a batch of `items` has to start, for the call with the next deadline."""
-        first: float = self._deadlines.next()
-        start: float = first - self._waits.times.safe_seconds(items)
-        return start
-
-    def give_up_late(self, now: float) -> None:
-        """Give up the calls that would be late even if they ran at once, and nothing else did."""
-        waits = self._waits
-        if waits.is_free(now):
-            return
-        times = waits.times
-        late = [*self._deadlines.passed(now + times.safe_seconds(1)), *self._deadlines.lists()]
-        for call in late:
-            self._give_up(call, now + self._alone_s(call.waiting), now)
-
-    def _alone_s(self, items: int) -> float:
-        """Return how long `items` take, if nothing else runs."""
-        size: int = self._river.queue.batch_size
-        batches, last = divmod(max(items, 1) - 1, size)
-        times = self._waits.times
-        return batches * times.seconds(size) / self._waits.slots + times.safe_seconds(last + 1)
-
-    def _give_up(self, call: Call, answered: float, now: float) -> None:
-        """Give up `call` if it would be `answered` too late."""
-        # A list may be found in two ways; the first has dropped it.
-        if call.deadline is not None and call.waiting and answered >= call.deadline:
-            counters = self._river.counters
-            before = counters.expired
-            in_vain = call.arrived + self._alone_s(call.size) >= call.deadline
-            error = self._waits.overload(call, answered - call.deadline, now, in_vain=in_vain)
-            self._river.expire(call, error)
-            counters.given_up += counters.expired - before
-
-    def choose(self, queue: Any, room: int, now: float) -> int:
-        """Return how many items the next batch of `queue` has, of `room` at most.
+        """Return how many items of `queue` can be answered in time, of `room` at most.
 
         Small calls that are too late for a batch of as many as can be in time are given up.
         """
+        times = self._waits.times
+        if not times.is_known or self._deadlines.are_after(now + times.safe_seconds(room)):
+            return room
         ends = partial(self._ends, now)
         if self._deadlines.next() >= ends(room) or self._waits.is_free(now):
             return room
@@ -178,7 +131,38 @@ class EarlyDrop:
         first = min(map(_deadline, queue.small_calls()), default=inf) if room > size else inf
         while room > size and first < ends(room):
             room = (room + size) // 2
-        return room
+        left: int = queue.items
+        return min(room, left)
+
+    # -- calls that cannot be answered in time are given up, as soon as that is known ------------------------
+
+    def _give_up_late(self, now: float) -> None:
+        """Give up the calls that would be late even if they ran at once, and nothing else did."""
+        waits = self._waits
+        if waits.is_free(now):
+            return
+        times = waits.times
+        late = [*self._deadlines.passed(now + times.safe_seconds(1)), *self._deadlines.lists()]
+        for call in late:
+            self._give_up(call, now + self._alone_s(call.waiting), now)
+
+    def _alone_s(self, items: int) -> float:
+        """Return how long `items` take, if nothing else runs."""
+        size: int = self.river.queue.batch_size
+        batches, last = divmod(max(items, 1) - 1, size)
+        times = self._waits.times
+        return batches * times.seconds(size) / self._waits.slots + times.safe_seconds(last + 1)
+
+    def _give_up(self, call: Call, answered: float, now: float) -> None:
+        """Give up `call` if it would be `answered` too late."""
+        # A list may be found in two ways; the first has dropped it.
+        if call.deadline is not None and call.waiting and answered >= call.deadline:
+            counters = self.river.counters
+            before = counters.expired
+            in_vain = call.arrived + self._alone_s(call.size) >= call.deadline
+            error = self._waits.overload(call, answered - call.deadline, now, in_vain=in_vain)
+            self.river.expire(call, error)
+            counters.given_up += counters.expired - before
 
     def _ends(self, now: float, size: int) -> float:
         """Return when a batch of `size` items that starts now has its answers, at the latest."""

@@ -6,7 +6,6 @@ from typing import Any, Protocol
 
 from batched._core.hooks import Feature
 from batched._core.options import Options
-from batched._core.river import River
 from batched._policy.several import SeveralWindow
 
 
@@ -25,17 +24,10 @@ class EvenBatches(Feature):
     def __init__(self, waiting: HasWindow) -> None:
         self._waiting = waiting
 
-    def begin(self, river: River, options: Options) -> None:
-        """Take part if several batches may run at once."""
-        super().begin(river, options)
-        self.configure(options)
-
     def configure(self, options: Options) -> None:
-        """Follow new options."""
+        """Take part if several batches may run at once."""
         several = options.max_concurrent_batches > 1 and options.batch_sizes is None
-        hooks = ("room",) if several and options.adaptive else ()
-        if hooks != self.hooks:
-            self.have(*hooks)
+        self.have(*(("room",) if several and options.adaptive else ()))
 
     def room(self, queue: Any, room: int, now: float) -> int:  # noqa: ARG002  of all keys
         """Return the share of one worker, if that is less."""

@@ -28,7 +28,6 @@ class FixedSizes(Feature):
     def begin(self, river: River, options: Options) -> None:
         """Begin with nothing learned."""
         super().begin(river, options)
-        self._may_copy = options.isolate_errors
         sizes = options.batch_sizes
         self.choice = None if sizes is None else SizeChoice(tuple(sizes))
         self._chosen = 0  # the number of items that `room` has chosen for the next batch

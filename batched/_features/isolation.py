@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from batched._core.batch import Batch
 from batched._core.halves import Half, halves_of, one_ahead, singles_of
 from batched._core.hooks import Feature, Run
 from batched._core.options import Options
-from batched._core.river import River
 from batched._policy.one_by_one import OneByOne
 from batched._policy.out_of_memory import is_out_of_memory
 from batched._policy.result_count import ResultCount
 from batched._policy.search import Pause, Search
+from batched._policy.size_choice import KnowsSizes
 from batched._policy.surroundings import is_of_surroundings
 
 _NOT_RETRIED = (
@@ -30,34 +30,16 @@ _AT_REST = ("failed",)
 _WATCHES = ("took", "failed", "ended")
 
 
-class KnowsSizes(Protocol):
-    """What knows which sizes the function is given."""
-
-    @property
-    def smallest(self) -> int:
-        """The fewest items that the function is given."""
-        ...
-
-    def size_of(self, items: int) -> int:
-        """Return how many items the function is given with a batch of so many."""
-        ...
-
-
 class Isolation(Feature):
     """Divides batches that fail, or that would, as the function fails for several items at once."""
+
+    hooks: tuple[str, ...] = _AT_REST
 
     def __init__(self, sizes: KnowsSizes) -> None:
         self._sizes = sizes
         self._pause = Pause()
         self._one_by_one = OneByOne()
         self._results = ResultCount()
-
-    def begin(self, river: River, options: Options) -> None:
-        """Go on with what is known, for a new queue."""
-        super().begin(river, options)
-        self._isolates = options.isolate_errors
-        if not self.hooks:
-            self.hooks = _AT_REST
 
     def configure(self, options: Options) -> None:
         """Follow new options."""
@@ -89,19 +71,16 @@ class Isolation(Feature):
 
     def _ahead(self, batch: Batch) -> list[Half]:
         """Return what runs of `batch` during a pause: nothing at first but one call, or else all of it."""
-        number = len(batch.slices) if batch.has_several else batch.size
-        at = self._pause.ahead(number) if batch.is_divisible else None
+        at = self._pause.ahead(batch.units) if batch.is_divisible else None
         return [] if at is None else one_ahead(batch, at, Search(batch.size, 0.0, is_try=True))
 
     # -- it has failed ------------------------------------------------------------------------------------
 
     def failed(self, batch: Batch, error: BaseException, started: float, now: float) -> bool:
         """Have `batch`, which raised `error`, run again in parts, if an item may be to blame."""
-        return not batch.begun and self._divide(batch, error, started, now)
-
-    def _divide(self, batch: Batch, error: BaseException, started: float, now: float) -> bool:
-        if self.hooks != _WATCHES:
-            self.have(*_WATCHES)
+        if batch.begun:
+            return False
+        self.have(*_WATCHES)
         if hasattr(batch, "blames_worker"):
             if self._runs_elsewhere(batch, error, started):
                 return True

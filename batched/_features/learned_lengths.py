@@ -41,7 +41,7 @@ class LearnedLengths(Feature):
         """Begin with the rule of the new queue."""
         super().begin(river, options)
         self.lengths = river.queue.lengths
-        self.is_used = self.is_open = self._is_plain = False
+        self.is_used = self.is_open = False
         self._follow()
 
     def configure(self, options: Options) -> None:  # noqa: ARG002  as features need it
@@ -68,8 +68,7 @@ class LearnedLengths(Feature):
         self.is_at_rest = not lengths.is_used
         hooks = _LOOKS if lengths.looks or lengths.chooses or lengths.is_used else _LEARNS
         self._rests = self._is_plain and hooks is _LEARNS and not lengths.is_open
-        if hooks != self.hooks:
-            self.have(*hooks)
+        self.have(*hooks)
 
     def took(self, batch: Batch, now: float) -> None:  # noqa: ARG002  as for every feature
         """Look at the lengths in a batch, and count how it was chosen."""

@@ -3,33 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from batched._core.batch import Batch
 from batched._core.halves import Half, halves_of
 from batched._core.hooks import Feature, Run
 from batched._core.options import Options
-from batched._core.river import River
 from batched._policy.memory_limit import MemoryLimit
 from batched._policy.out_of_memory import is_out_of_memory
 from batched._policy.search import Search
-
-
-class KnowsSizes(Protocol):
-    """What knows which sizes the function is given."""
-
-    @property
-    def smallest(self) -> int:
-        """The fewest items that the function is given."""
-        ...
-
-    def size_of(self, items: int) -> int:
-        """Return how many items the function is given with a batch of so many."""
-        ...
-
-    def at_most(self, items: int) -> int:
-        """Return the largest size of no more than so many items, or else the smallest of all."""
-        ...
+from batched._policy.size_choice import KnowsSizes
 
 
 class FitsMemory(Feature):
@@ -42,22 +25,16 @@ class FitsMemory(Feature):
         self._sizes = sizes
         self.memory: MemoryLimit = MemoryLimit()
 
-    def begin(self, river: River, options: Options) -> None:
-        """Go on with what is known, for a new queue."""
-        super().begin(river, options)
-        self._most = options.batch_size
-        self._follow()
-
     def configure(self, options: Options) -> None:
         """Follow new options."""
         self._most = options.batch_size
+        self._follow()
 
     def _follow(self) -> None:
         limit = self.memory.limit
         self.limit = None if limit is None else self._sizes.at_most(limit)
-        hooks = ("failed",) if self.limit is None or self.river.streams else ("failed", "ended")
-        if hooks != self.hooks:
-            self.have(*hooks)
+        is_at_rest = self.limit is None or self.river.streams
+        self.have(*(("failed",) if is_at_rest else ("failed", "ended")))
 
     def failed(self, batch: Batch, error: BaseException, started: float, now: float) -> bool:
         """Have `batch` run again in halves if it did not fit, and can."""

@@ -21,7 +21,6 @@ from typing import Any, Protocol
 from batched._core.batch import Batch
 from batched._core.hooks import Feature, Run
 from batched._core.options import Options
-from batched._core.river import River
 from batched._policy.batch_cost import BatchCost
 from batched._policy.window import ANY_NUMBER, StartReason
 
@@ -59,12 +58,6 @@ class Overlap(Feature):
         self._in_function: Batch | None = None
         self._since = 0.0  # when that began
         self._size = 0
-
-    def begin(self, river: River, options: Options) -> None:
-        """Go on with what is known, for a new queue."""
-        super().begin(river, options)
-        self._adaptive = options.adaptive
-        self._tell_slots()
 
     def configure(self, options: Options) -> None:
         """Follow new options."""
@@ -108,7 +101,8 @@ class Overlap(Feature):
             return ANY_NUMBER
         if not queue.items:
             return 1
-        lacking: int = queue.batch_size - queue.items - self._running_items() + 1
+        running = sum(batch.size for batch in self.river.running)
+        lacking: int = queue.batch_size - queue.items - running + 1
         return max(lacking, 1)
 
     def gives_up(self, batch: Batch, more: int, now: float) -> bool:
@@ -209,9 +203,6 @@ class Overlap(Feature):
         batches = -(-items // size)
         prepare, function, finish = (self._seconds(stage, size) for stage in _STAGES)
         return max(prepare, busy_s) + function + finish + (batches - 1) * self._slowest_s(size)
-
-    def _running_items(self) -> int:
-        return sum(batch.size for batch in self.river.running)
 
     def _pays(self, items: int) -> bool:
         """Whether `items` run beside the batches that run: not if one batch of all would be faster."""

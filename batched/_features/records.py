@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Protocol
 
+from batched._core.batch import Batch
 from batched._core.batch_record import BatchRecord
 from batched._core.hooks import Feature, Run
 from batched._core.options import Options
-from batched._core.river import River
 from batched._policy.window import StartReason
-
-_TELLS = ("ended",)
+from batched.errors import is_error
 
 
 class Tells(Protocol):
@@ -33,34 +33,45 @@ class Records(Feature):
         self._name = name
         self._teller = teller
 
-    def begin(self, river: River, options: Options) -> None:
-        """Begin anew."""
-        super().begin(river, options)
-        self.hooks = _TELLS if self._teller.listens else ()
-
     def configure(self, options: Options) -> None:  # noqa: ARG002  as each feature's
         """Find out anew whether anything listens."""
-        self.have(*_TELLS if self._teller.listens else ())
+        self.have(*(("ended",) if self._teller.listens else ()))
 
     def ended(self, run: Run) -> None:
         """Tell of a batch."""
         batch, started = run.batch, run.started
         calls = {id(call.whole): max(started - call.arrived, 0.0) * 1000 for call in batch.calls}
         waits_ms = tuple(calls.values())
-        if run.joined is not None:  # the others have waited before they began, and run
-            waits_ms = waits_ms[len(waits_ms) - run.joined :]
-        self._teller.tell(
-            BatchRecord(
-                name=self._name,
-                size=run.size,
-                calls=len(calls),
-                reason=str(batch.reason),
-                waited_ms=max(waits_ms, default=0.0),
-                waits_ms=() if batch.reason == StartReason.RETRY else waits_ms,
-                took_ms=(run.now - started) * 1000,
-                failed=batch.failed,
-                error=run.error,
-                runs_again=run.is_divided,
-                padding=1 - batch.real / batch.padded if batch.padded else 0.0,
-            )
+        fresh = getattr(batch, "fresh", None)
+        if fresh is not None:  # the others have waited before they began, and run
+            waits_ms = waits_ms[len(waits_ms) - fresh :]
+        record = BatchRecord(
+            name=self._name,
+            size=run.size,
+            calls=len(calls),
+            reason=str(batch.reason),
+            waited_ms=max(waits_ms, default=0.0),
+            waits_ms=() if batch.reason == StartReason.RETRY else waits_ms,
+            took_ms=(run.now - started) * 1000,
+            failed=batch.failed,
+            item_error=_item_error(batch) if batch.failed and run.error is None else None,
+            error=run.error,
+            runs_again=run.is_divided,
+            padding=1 - batch.real / batch.padded if batch.padded else 0.0,
         )
+        self._teller.tell(record)
+        is_over = fresh is None or run.error is not None  # else it is a step of one that is refilled
+        if is_over and hasattr(batch, "told"):
+            self.river.afterwards(partial(batch.told, record))
+
+
+def _item_error(batch: Batch) -> BaseException | None:
+    """Return the first exception that a batch has in the place of a result, if it is still there."""
+    for call, start, stop in batch.slices:
+        results = (
+            [call.error] if call.error is not None or not call.many else (call.results or [])[start:stop]
+        )
+        for each in results:
+            if is_error(each):
+                return each
+    return None

@@ -35,10 +35,10 @@ class Waiting(Feature):
 
     def begin(self, river: River, options: Options) -> None:
         """Begin with a new window."""
-        super().begin(river, options)
         self._ended = 0.0  # when the last run ended
         self._cost: LengthCost | None = None
-        self.use(new_window(options, river.running))
+        self.window = Window(0.0)
+        super().begin(river, options)
 
     def configure(self, options: Options) -> None:
         """Go on with the present window if it still fits."""

@@ -35,8 +35,6 @@ from batched._parts.store import UNKNOWN, AsynchronousCacheError, Faults, Store,
 class CachingCollator(LayeredCollator):
     """Another collator, with a cache in front of it."""
 
-    joins_any = False
-
     def __init__(  # noqa: PLR0913
         self,
         collator: Divisible,
@@ -93,17 +91,6 @@ class CachingCollator(LayeredCollator):
         self.inner.own(call)
         call.inputs = own_copy(call.inputs)
 
-    def know(self, cached: CachedCall, place: int, result: Any) -> None:
-        """Answer one item with `result`, unless that is `UNKNOWN`, or there is no memory for a copy."""
-        if result is UNKNOWN:
-            return
-        try:
-            own = own_copy(result)
-        except Exception:  # noqa: BLE001  then it is a miss
-            return
-        cached.hits += 1 if cached.many else cached.size
-        self.give(cached, place, own)
-
     async def look(self, cached: CachedCall) -> None:
         """Ask the cache for the items of `cached` that have no result. Needs `watch` first, and no lock.
 
@@ -123,7 +110,7 @@ class CachingCollator(LayeredCollator):
                 if not faults.add(error):
                     break
             else:
-                self.know(cached, place, result)
+                cached.know(place, result)
         faults.log("key(s)")
 
     def _key(self, args: tuple[Any, ...], named: dict[str, Any]) -> Hashable:
@@ -150,14 +137,7 @@ class CachingCollator(LayeredCollator):
             cached.watches |= {
                 place: self._watches.setdefault(key, Watch()) for place, key in enumerate(cached.keys)
             }
-        self.take_landed(cached)
-
-    def take_landed(self, cached: CachedCall) -> None:
-        """Take the results that have landed since `watch`."""
-        for place, watch in cached.watches.items():
-            result = watch.result
-            if result is not UNKNOWN and cached.missing and cached.results[place] is UNKNOWN:
-                self.know(cached, place, result)
+        cached.take_landed()
 
     def land(self, key: Hashable, result: Any) -> Watch | None:
         """Show `result`, which has landed, to the callers that are asking the cache for `key`."""
@@ -209,20 +189,6 @@ class CachingCollator(LayeredCollator):
             picked = like(Call(), uncached, self.inner.pick(uncached.inputs, places), len(places))
         ask_as(picked, cached)
         return picked
-
-    def own_result(self, result: Any) -> Any:
-        """Return a copy of a result, for one caller; the error, if there is no memory for it."""
-        try:
-            return own_copy(result)
-        except Exception as error:  # noqa: BLE001  for this caller alone
-            return error
-
-    def give(self, cached: CachedCall, place: int, result: Any) -> None:
-        """Give a call one of its results, and with the last one its answer."""
-        cached.results[place] = result
-        if cached.missing == 1 and not cached.many and cached.error is None:
-            cached.results = cached.results[0]  # set first: a late caller takes it once nothing is missing
-        cached.missing -= 1
 
 
 def ask_as(call: Call, cached: CachedCall) -> None:

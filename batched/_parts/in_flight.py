@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from typing import Any, Protocol, TypeAlias
 
+from batched._collate.own_copies import own_copy
 from batched._core.call import Call, note_of_item
 from batched._core.keys import Key
 from batched._core.tenants import Tenants, tenant_of
@@ -33,29 +34,12 @@ class Answers(Protocol):
         """Whether an item that is no key any more is another item, too."""
         ...
 
-    @property
-    def joins_any(self) -> bool:
-        """Whether a call waits for an equal item of a list, however much of that waits."""
-        ...
-
-    def take_landed(self, cached: CachedCall) -> None:
-        """Take the results that have landed since the cache was asked."""
-        ...
-
     def miss_call(self, cached: CachedCall, places: list[int]) -> Call:
         """Return the call for the items of `cached` at `places`."""
         ...
 
     def land(self, key: Hashable, result: Any) -> Watch | None:
         """Show `result`, which has landed, to the callers that are asking the cache for `key`."""
-        ...
-
-    def own_result(self, result: Any) -> Any:
-        """Return a copy of a result, for one caller; the error, if there is no memory for it."""
-        ...
-
-    def give(self, cached: CachedCall, place: int, result: Any) -> None:
-        """Give a call one of its results, and with the last one its answer."""
         ...
 
     def store(self, landed: list[tuple[Hashable, Any, Watch | None]]) -> KeyboardInterrupt | None:
@@ -89,6 +73,8 @@ class CachedCall(Call):
     """A call that a cache may answer: some results are known, some are in flight."""
 
     is_divided = True
+    joins_any = False
+    """Whether it waits for an equal item of a list, however much of that waits."""
 
     def __init__(
         self, uncached: Call, collator: Answers, keys: list[Hashable], values: list[list[Any]]
@@ -115,6 +101,29 @@ class CachedCall(Call):
         """The items in flight that this call waits for."""
         self.failure: tuple[int, BaseException] | None = None
         """The first of its items, in its own order, that has failed so far: its place and its error."""
+
+    def give(self, place: int, result: Any) -> None:
+        """Give it one of its results, and with the last one its answer."""
+        self.results[place] = result
+        if self.missing == 1 and not self.many and self.error is None:
+            self.results = self.results[0]  # set first: a late caller takes it once nothing is missing
+        self.missing -= 1
+
+    def know(self, place: int, result: Any) -> None:
+        """Answer one item with a `result` that is known, unless there is no memory for a copy."""
+        if result is UNKNOWN or not self.missing or self.results[place] is not UNKNOWN:
+            return
+        try:
+            own = own_copy(result)
+        except Exception:  # noqa: BLE001  then it is a miss
+            return
+        self.hits += 1 if self.many else self.size
+        self.give(place, own)
+
+    def take_landed(self) -> None:
+        """Take the results that have landed since the cache was asked."""
+        for place, watch in self.watches.items():
+            self.know(place, watch.result)
 
     def note_failure(self, place: int, error: BaseException, *, is_known: bool) -> None:
         """Note that the item at `place` has ended with `error`; `is_known`: that very item has failed."""
@@ -249,6 +258,14 @@ def _fault_of(key: Hashable) -> BatchError | None:
     return key.fault() if type(key) is Key else None
 
 
+def _own_result(result: Any) -> Any:
+    """Return a copy of a result, for one caller; the error, if there is no memory for it."""
+    try:
+        return own_copy(result)
+    except Exception as error:  # noqa: BLE001  for this caller alone
+        return error
+
+
 def _is_far_behind(item: Item, call: CachedCall, tenants: Tenants | None) -> bool:
     """Whether `call` is answered sooner with a run of its own: `item` waits, and lands late.
 
@@ -256,7 +273,7 @@ def _is_far_behind(item: Item, call: CachedCall, tenants: Tenants | None) -> boo
     interactive one goes ahead of; and of another tenant for what waits of that one.
     """
     run = None if item.miss is None else item.miss.call
-    if run is None or call.bulk or call.collator.joins_any:
+    if run is None or call.bulk or call.joins_any:
         return False
     ahead = run.unstarted
     least = 0 if run.bulk and call.bulk is False else max(_FAR, _TIMES * call.size)
@@ -283,7 +300,7 @@ class InFlight:
     def enter(self, call: CachedCall, batcher: HasInFlight) -> Sequence[Call]:
         """Have `call` join the items in flight; return what is to be queued for the others."""
         cache = call.collator
-        cache.take_landed(call)
+        call.take_landed()
         if not call.missing:
             return ()
         missed: dict[int, Item] = {}
@@ -339,7 +356,7 @@ class InFlight:
                 result = fault if fault is not None and item.cache.items_are_keys else outcome
                 if call.parent is None:  # else each call of the request that it runs for has a key of its own
                     result = _fault_of(call.keys[place]) or result
-                result = call.collator.own_result(result)
+                result = _own_result(result)
                 if is_error(result):
                     call.owns_error = is_own and getattr(call, "owns_error", True)
                 if is_error(result) and (run.error is not None or not call.keep_errors):
@@ -350,7 +367,7 @@ class InFlight:
                 if to_store:  # the first caller that has not left stores it
                     call.to_store.append((item.key, outcome))
                     to_store = False
-                call.collator.give(call, place, result)
+                call.give(place, result)
                 if not call.missing:
                     self.landing.append(call)
                     done.append(call)

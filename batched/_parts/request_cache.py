@@ -24,6 +24,8 @@ from batched._parts.store import UNKNOWN, Faults, at_once
 class RequestCall(CachedCall):
     """A call that the cache of its request may answer."""
 
+    joins_any = True  # that an item is looked up once is promised, however long a list it is in
+
     behind: CachedCall | None = None
     """How the cache of the decorator is asked for the items that the cache of the request has not."""
     places: list[int]
@@ -47,8 +49,6 @@ class RequestCall(CachedCall):
 
 class RequestCache(CachingCollator):
     """The collator of a function, with the cache of a request in front of it."""
-
-    joins_any = True  # that an item is looked up once is promised, however long a list it is in
 
     def __init__(
         self,
@@ -106,12 +106,12 @@ class RequestCache(CachingCollator):
         await self._behind.look(behind)
         # Another call of the request may have got some of them meanwhile: the request sees one value.
         await super().look(cached)
-        self.take_landed(cached)
+        cached.take_landed()
         found = behind.results if behind.many or behind.missing else [behind.results]
         known = []
         for place, result in zip(cached.places, found, strict=True):
             if result is not UNKNOWN and cached.missing and cached.results[place] is UNKNOWN:
-                self.know(cached, place, result)
+                cached.know(place, result)
                 known.append((cached.keys[place], result))
         await self._keep(known, Faults(self._name), Exception)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -60,14 +60,13 @@ def join(  # noqa: PLR0913
         queue = KeyedQueues
     new_lengths: Callable[[], Lengths] | None = None
     if knows_lengths(options):
-        new_lengths = partial(Lengths, reorders=padded or callable(options.length), padded=padded)
+        reorders = padded or callable(options.length)
+        new_lengths = partial(Lengths, reorders=reorders, padded=padded, sizes=options.batch_sizes)
         if not padded:
             length = options.length if callable(options.length) else None
             layers.append(Measuring(collator, length, name))
     elif options.length == "auto" and not streams:  # a stream takes as long as it has pieces
-        new_lengths = partial(AutoLengths, length_of)
-    if new_lengths is not None and options.batch_sizes is not None:
-        new_lengths = partial(_of_sizes, new_lengths, options.batch_sizes)
+        new_lengths = partial(AutoLengths, length_of, sizes=options.batch_sizes)
     if options.fair_by is not None:
         layers.append(Sharing(collator, options.fair_by, name))
     tenants = None if options.fair_by is None else Tenants
@@ -78,13 +77,6 @@ def join(  # noqa: PLR0913
         cached = CachingCollator(collator, layers, options.cache, options.cache_key, name, bound=bound)
         return cached, new_queue
     return LayeredCollator(collator, layers) if layers else collator, new_queue
-
-
-def _of_sizes(new_lengths: Callable[[], Lengths], sizes: Sequence[int]) -> Lengths:
-    """Return a rule that knows the only sizes that batches may have."""
-    lengths = new_lengths()
-    lengths.sizes = sizes
-    return lengths
 
 
 def _kind_of(
@@ -109,9 +101,8 @@ def _new_queue(
     tenants = None if new_tenants is None else new_tenants()
     if new_lengths is None:
         return kind(batch_size, threshold, tenants=tenants)
-    if kind is Queue:
-        return LengthQueue(batch_size, threshold, new_lengths(), tenants=tenants)
-    return KeyedQueues(batch_size, threshold, new_lengths(), LengthQueue, tenants=tenants)
+    with_lengths = LengthQueue if kind is Queue else KeyedQueues
+    return with_lengths(batch_size, threshold, new_lengths(), tenants=tenants)
 
 
 def features(

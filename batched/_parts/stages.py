@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from inspect import iscoroutinefunction, unwrap
 from types import FunctionType
-from typing import Any, cast
+from typing import Any, Self, cast
 
+from batched._clock import monotonic
 from batched._core.batch import Batch
 from batched._core.call import Call, Wrapper
 from batched._core.options import Options, has_stages
@@ -42,6 +43,11 @@ class Steps:
         self._args = args
         self._named = named
 
+    @property
+    def last(self) -> str:
+        """The stage that makes one result per item."""
+        return "function" if self.finishes is None else "finish"
+
     def prepare(self) -> Any:
         """Return what `prepare` makes of the items; the function is to be given that (`prepared`)."""
         args, named = self._args, self._named
@@ -61,6 +67,33 @@ class Steps:
     def finish(self, outputs: Any) -> Any:
         """Return one result per item."""
         return self.finishes(outputs)
+
+
+class Passage:
+    """A batch on its way through its stages: `with passage.stage(name):` it is in one of them."""
+
+    __slots__ = ("_began", "_stage", "batch", "seconds", "steps")
+
+    def __init__(self, batch: Batch) -> None:
+        self.batch = batch
+        self.steps: Any = None
+        """Its `Steps`, once it has begun."""
+        self.seconds: list[float] = []
+        """How long it was in each stage that it has left."""
+
+    def stage(self, name: str) -> Self:
+        """Have it be in the stage of this name from now on."""
+        self._stage, self._began = name, monotonic()
+        return self
+
+    def __enter__(self) -> None:
+        """Do nothing: `stage` has noted when it began."""
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> bool | None:
+        self.seconds.append(monotonic() - self._began)
+        if error is not None:
+            note_stage(error, self._stage, self.batch)
+        return None
 
 
 class _Staged:

@@ -12,7 +12,7 @@ length then, and do.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from math import exp
 from typing import Any, Protocol
 
@@ -69,9 +69,11 @@ class AutoLengths(Lengths):
 
     felt_s: float = 200e-6  # a batch that takes less has no padding that is worth a look
 
-    def __init__(self, length_of: Callable[[Any, int], float | None]) -> None:
+    def __init__(
+        self, length_of: Callable[[Any, int], float | None], *, sizes: Sequence[int] | None = None
+    ) -> None:
         """Take the function that returns the length of an item of a call, or None if it has none."""
-        super().__init__(reorders=False, padded=False)
+        super().__init__(reorders=False, padded=False, sizes=sizes)
         self._length_of = length_of
         self._left = 0  # batches until the next look
         self._begin()

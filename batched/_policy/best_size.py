@@ -60,7 +60,10 @@ _FIRST = 32  # batches before the first trial
 _GAP = 2  # batches from one trial to the next, at first
 _MOVED = 16  # ... at most, once the size has changed
 _RAREST = 1024
-_UNDECIDED = 1.005  # the gap grows by that while it is not sure which size is better
+# The gap to the next trial grows by that:
+_UNDECIDED = 1.005  # ... while it is not sure which size is better
+_RARER = 2.0  # ... once it is
+_MUCH_RARER = 8.0  # ... once it is sure that one is better by far
 _EACH = 8  # batches from one decision to the next, if there was no trial
 _COMPILED = 2.0  # times what was expected
 _WEIGHT = 1 / 16  # of one batch in the drift
@@ -125,7 +128,7 @@ class BestSize:
         if level and self._batches >= self._next[level]:
             less = self._size_of(level - 1)
             if self._is_known_worse(level):
-                self._postpone(level, is_sure=True)
+                self._postpone(level, _RARER)
             elif self._may_try(level, less, usual, self._full[level - 1], spare_s):
                 return less
             else:
@@ -234,15 +237,16 @@ class BestSize:
     def _plan(self, level: int) -> None:
         """Set when the next trial is, between `level` and the one below."""
         small, large = self._full[level - 1], self._larger[level]
-        is_sure = False
+        longer = _UNDECIDED
         if small.is_known and large.is_known:
             error = self._error(small, large)
             apart = abs(small.each * self._price(level - 1) - large.each * self._price(level))
-            is_sure = apart > _SURE * error or error < _PRECISE * large.each
-        self._postpone(level, is_sure=is_sure)
+            if apart > _SURE * error or error < _PRECISE * large.each:
+                longer = _MUCH_RARER if apart > max(_SURE * error, _FAR * large.each) else _RARER
+        self._postpone(level, longer)
 
-    def _postpone(self, level: int, *, is_sure: bool) -> None:
-        self._gap[level] = min((2.0 if is_sure else _UNDECIDED) * self._gap[level], _RAREST)
+    def _postpone(self, level: int, longer: float) -> None:
+        self._gap[level] = min(longer * self._gap[level], _RAREST)
         self._next[level] = self._batches + self._gap[level]
 
     # -- what is decided --------------------------------------------------------------------------------

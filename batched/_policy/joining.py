@@ -22,50 +22,20 @@ from __future__ import annotations
 
 from math import sqrt
 
-_FADE = 0.98  # of what is known of steps, at each: it is that of the last fifty
+from batched._policy.batch_cost import BatchCost
+
 _TRIES = 4  # steps in a row in which items have joined, while it is not known what a step takes without
 _LOOKS = 64  # likewise, while it was known once
 _STEADY = 0.4  # variance over mean of the number of items; it is 1 for independent callers
 _FEW = 100  # looks: from then on it is known
 
 
-class _Line:
-    """The line through what was measured, the last above all: least squares that fade."""
-
-    __slots__ = ("_n", "_x", "_xx", "_xy", "_y")
-
-    def __init__(self) -> None:
-        self._n = self._x = self._y = self._xx = self._xy = 0.0
-
-    def add(self, x: float, y: float) -> None:
-        """Learn that it is `y` at `x`."""
-        self._n = self._n * _FADE + 1
-        self._x = self._x * _FADE + x
-        self._y = self._y * _FADE + y
-        self._xx = self._xx * _FADE + x * x
-        self._xy = self._xy * _FADE + x * y
-
-    @property
-    def is_known(self) -> bool:
-        """Whether anything was measured."""
-        return self._n > 0
-
-    def costs(self) -> tuple[float, float]:
-        """Return what it costs at all, and what each adds; neither is negative."""
-        spread = self._xx - self._x * self._x / self._n
-        if spread < 1e-9 * self._xx:
-            return self._y / self._n, 0.0
-        each = max((self._xy - self._x * self._y / self._n) / spread, 0.0)
-        fixed = (self._y - each * self._x) / self._n
-        return (fixed, each) if fixed > 0 else (0.0, self._xy / self._xx)
-
-
 class Joining:
     """Learns what steps and joins take, and says how many items join."""
 
     def __init__(self) -> None:
-        self._step = _Line()  # seconds of a step in which none has joined, by its items
-        self._join = _Line()  # seconds that joining adds, by the items that join
+        self._step = BatchCost()  # of a step in which none has joined, by its items
+        self._join = BatchCost()  # that joining adds, by the items that join
         self._ends = 0.0  # per step
         self._steps = 0
         self._in_a_row = 0  # steps in which items have joined
@@ -82,9 +52,8 @@ class Joining:
             self._step.add(live, seconds)
             return
         self._in_a_row += 1
-        if self._step.is_known:
-            fixed, each = self._step.costs()
-            self._join.add(joined, max(seconds - fixed - each * live, 0.0))
+        if self._step.fixed:
+            self._join.add(joined, max(seconds - self._step.fixed - self._step.each * live, 0.0))
 
     def room(self, live: int, most: int, waiting: int, limit: int | None = None) -> int:
         """Return how many of the `waiting` items join `live` ones, of which there may be `most`.
@@ -96,7 +65,7 @@ class Joining:
         limit = most if limit is None else limit
         joining = min(free, waiting, limit)
         self._look(live + waiting)
-        if self._in_a_row >= (_LOOKS if self._step.is_known else _TRIES):
+        if self._in_a_row >= (_LOOKS if self._step.fixed else _TRIES):
             return 0  # so that it is known what a step takes without
         if waiting >= free:
             enough = self._best(live, most)
@@ -115,10 +84,6 @@ class Joining:
 
     def _best(self, live: int, most: int) -> float:
         """Return how many join best at once, if `most` items are there at most."""
-        if not self._join.is_known:
-            return 1.0
-        fixed, each = self._join.costs()
-        step, step_each = self._step.costs()
-        half = fixed * self._ends
-        a = step + step_each * live + each * self._ends
-        return (sqrt(half * half + 2 * a * half * most) - half) / a if a else 1.0
+        half = self._join.fixed * self._ends
+        a = self._step.fixed + self._step.each * live + self._join.each * self._ends
+        return (sqrt(half * half + 2 * a * half * most) - half) / a if half else 1.0

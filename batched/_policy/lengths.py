@@ -67,7 +67,7 @@ class Lengths:
     felt_s: float = 0.0
     """Batches that take less tell nothing to a rule that neither looks at batches nor chooses them."""
 
-    def __init__(self, *, reorders: bool, padded: bool) -> None:
+    def __init__(self, *, reorders: bool, padded: bool, sizes: Sequence[int] | None = None) -> None:
         self.reorders = reorders
         self.padded = padded
         self.budget: float | None = None
@@ -82,7 +82,7 @@ class Lengths:
         """Whether padding seems to cost time, and it is not decided yet that lengths are used."""
         self.looks: bool = False
         """Whether the next batch is to be looked at: here calls know their lengths."""
-        self.sizes: Sequence[int] = ()
+        self.sizes: Sequence[int] = sizes or ()
         """The only sizes that a batch may have, in ascending order; none if it may have any."""
         self.urgent: object = None
         """The call with the next deadline, if half of its time is over."""

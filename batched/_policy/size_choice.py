@@ -11,12 +11,30 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from math import inf
+from typing import Protocol
 
 from batched._policy.size_times import Seen
 
 _TRIAL = 16  # batches that are filled up, from one trial to the next, while times are not known
 _RETRIAL = 512  # the same, once they are
 _SURE = 0.97  # of the time: two runs that save less are not worth their hand-out
+
+
+class KnowsSizes(Protocol):
+    """What knows which sizes the function is given."""
+
+    @property
+    def smallest(self) -> int:
+        """The fewest items that the function is given."""
+        ...
+
+    def size_of(self, items: int) -> int:
+        """Return how many items the function is given with a batch of so many."""
+        ...
+
+    def at_most(self, items: int) -> int:
+        """Return the largest size of no more than so many items, or else the smallest of all."""
+        ...
 
 
 class SizeChoice:

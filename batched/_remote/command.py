@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import importlib
 import logging
 import os
@@ -83,6 +84,10 @@ def _serve(given: argparse.Namespace) -> int:
     except UsageError as error:
         return say("serve", error)
     _log(verbose=given.verbose)
+    # What has been loaded stays. Else it would be looked through now and then, and all calls would wait: with
+    # torch and sentence-transformers for 0.2 s.
+    gc.collect()
+    gc.freeze()
     try:
         serving = Serving(
             functions,

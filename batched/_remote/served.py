@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from asyncio import AbstractEventLoop, Task, get_running_loop
-from collections.abc import Callable, Iterator
+from asyncio import Task, get_running_loop
+from collections.abc import Callable, Iterable, Iterator
 from contextvars import Context
 from functools import partial
 from itertools import islice
@@ -17,7 +17,7 @@ from batched._core.call import Call, MapFlow
 from batched._core.keys import key_of
 from batched._core.options import DEFAULT_MAX_PIECES, NO_OPTIONS, Options
 from batched._drivers.thread import ThreadDriver
-from batched._drivers.wakeups import own_error, own_errors
+from batched._drivers.wakeups import Outbox, own_error, own_errors
 from batched._parts.layers import GIVEN_TENANT, takes_item
 from batched._remote.frames import Flag, FrameError, Kind
 from batched._remote.function import RemoteFunction
@@ -76,6 +76,8 @@ class Served:
         self._default_s = None if default_ms is None else default_ms / 1000
         self.drop: Callable[[Call, Why], object] = self.driver._leave  # noqa: SLF001
         self._has_worker = isinstance(self.driver, ThreadDriver)
+        self.takes_all: bool = self._has_worker and not self._gives
+        """Whether calls without options can be queued together."""
 
     def described(self) -> Described:
         """Return what clients need to know."""
@@ -103,8 +105,7 @@ class Served:
             call = self._call(wanted.flags, value, now)
             call.tenant = tenant
             if call.is_divided:
-                for each in call.parts:
-                    each.tenant = tenant
+                _give(call.parts, tenant)
         elif tenant is NO_TENANT:
             call = self._call(wanted.flags, value, now)
         else:
@@ -156,24 +157,46 @@ class Served:
             if flags & Flag.ELEMENTS:
                 part.flow = flow
 
-    def post(
-        self, call: Call, wanted: Wanted, loop: AbstractEventLoop, when_answered: Callable[[Any], object]
-    ) -> None:
-        """Queue `call`, and have `when_answered` called on `loop`, which runs, when it has its answer."""
+    def plain(self, values: list[Any], client: str, answers: Outbox) -> list[Call | BaseException]:
+        """Return calls for `post_all`, of one argument each, without options; errors for those refused."""
+        now, read, function, context = monotonic(), self._read, self.function, self._callers_context
+        found: list[Call | BaseException] = []
+        for value in values:
+            try:
+                call: Call = read(function, (value,), {}, now)
+            except BaseException as error:  # noqa: BLE001  of the user's code
+                found.append(error)
+            else:
+                call.tenant = client
+                if call.is_divided:
+                    _give(call.parts, client)
+                call.context = context
+                call.waits_at = answers
+                found.append(call)
+        return found
+
+    def post(self, call: Call, wanted: Wanted, answers: Outbox) -> None:
+        """Queue `call`, and have `answers` release it when it has its answer."""
         driver = self.driver
         waits = bool(wanted.flags & Flag.ELEMENTS)
-        if wanted.kind == Kind.LATE and call.deadline is not None and hasattr(driver, "deadline_watch"):
-            call.waits_at = call._loop = loop  # noqa: SLF001  the driver looks for it by this name
-            driver.push(call, waits)
-            driver.deadline_watch.add(call, call.deadline)
-        elif self._has_worker and call.deadline is None:
-            # As in `post_async`, without the questions for the loop and for the context that this call has.
+        if self._has_worker and (call.deadline is None or wanted.kind == Kind.LATE):
             call.context = self._callers_context
-            call.waits_at = call._loop = loop  # noqa: SLF001
+            call.waits_at = answers
             driver.push(call, waits)
-        else:
+            if call.deadline is not None:
+                driver.deadline_watch.add(call, call.deadline)
+        else:  # it is woken at its deadline, too
             driver.post_async(call, waits)
-        call.add_done_callback(when_answered, context=self._context)
+            call.add_done_callback(partial(_woken, answers, call), context=self._context)
+
+    def post_all(self, calls: list[Call]) -> Iterator[tuple[Call, BaseException]]:
+        """Queue calls together; yield those that are refused, with their errors."""
+        if not self.driver.push_all(calls):
+            for call in calls:
+                try:
+                    self.driver.push(call)
+                except BaseException as error:  # noqa: BLE001
+                    yield call, error
 
     @property
     def is_idle(self) -> bool:
@@ -207,6 +230,15 @@ class Served:
     async def with_cache(self, call: Call) -> None:
         """Answer `call`, where the callers ask an asynchronous cache; raise its error."""
         await answer_with_cache(self.driver, call, self.name, waits=hasattr(call, "flow"))  # it is of a map
+
+
+def _give(parts: Iterable[Call], tenant: Any) -> None:
+    for each in parts:
+        each.tenant = tenant
+
+
+def _woken(answers: Outbox, call: Call, _: object) -> None:
+    answers.release([call])
 
 
 def drop_task(task: Task[None], _: Why) -> None:
@@ -246,6 +278,7 @@ class Elements:
         self._rows: list[Any] = [None] * len(value)
         self._left = len(value) + 1  # until all are queued
         self._end = end
+        self._answers = Outbox(get_running_loop(), self._done)
         self._drops: list[Callable[[Why], object]] = []
         self._is_dropped = False
 
@@ -274,7 +307,8 @@ class Elements:
                 task = get_running_loop().create_task(self._ask(at, call))
                 self._drops.append(partial(drop_task, task))
             elif call.missing:
-                served.post(call, wanted, get_running_loop(), partial(self._done, at, call))
+                call.waiter = at
+                served.post(call, wanted, self._answers)
                 self._drops.append(partial(served.drop, call))
             else:
                 self._answer(at, served.at_once(call)[0])
@@ -294,13 +328,15 @@ class Elements:
         except Exception as error:  # noqa: BLE001  whatever the function has raised
             self._answer(at, error)
         else:
-            self._done(at, call, None)
+            call.waiter = at
+            self._done([call])
 
-    def _done(self, at: int, call: Call, _: object) -> None:
-        if self._is_dropped:  # a call that has run since then may be woken at its deadline, without results
-            return
-        error = self._served.error(call)
-        self._answer(at, self._served.answer(call)[0] if error is None else error)
+    def _done(self, calls: list[Call]) -> None:
+        for call in calls:
+            if self._is_dropped:  # a call that has run since may be woken at its deadline, without results
+                return
+            error = self._served.error(call)
+            self._answer(call.waiter, self._served.answer(call)[0] if error is None else error)
 
     def _answer(self, at: int, row: Any) -> None:
         self._rows[at] = row

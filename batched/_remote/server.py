@@ -14,14 +14,14 @@ from typing import Any
 
 from batched._api.function import DecoratedFunction
 from batched._drivers.fork_and_exit import register
-from batched._drivers.wakeups import ask
+from batched._drivers.wakeups import Outbox, ask
 from batched._logs import log
 from batched._remote.addresses import Address, groups_of, listen, parsed, unlink, user_of
 from batched._remote.clients import Clients
 from batched._remote.frames import MAX_FRAME_BYTES, VERSION
 from batched._remote.greeting import ClientGreeting, ServerGreeting, is_same, proof
 from batched._remote.served import Served, check_served
-from batched._remote.session import Session
+from batched._remote.session import Session, send_answers
 from batched._remote.values import Codec, Pickles
 
 _FIRST_CLIENT_S = 10.0
@@ -48,6 +48,7 @@ class Server:
         self.served: Mapping[str, Served] = {}
         self.max_frame_bytes: int = max_frame_bytes
         self.sessions: set[Session] = set()
+        self.answers: Outbox
         self.ends: bool = False
         """Whether clients that connect now would come too late."""
         self.lost: int = 0
@@ -77,6 +78,7 @@ class Server:
         loop = asyncio.get_running_loop()
         news = partial(ask, loop, self._tell)
         self.served = {name: Served(name, function, news) for name, function in self._functions.items()}
+        self.answers = Outbox(loop, send_answers)
         listener = listen(self.address, 0o600 if self._group is None else 0o660, self._group)
         if self.address.kind == "tcp" and not self.address.where[1]:  # type: ignore[index]
             self.address = Address("tcp", listener.getsockname()[:2])

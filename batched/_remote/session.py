@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 from batched._api.streams import open_async_stream
 from batched._core.call import Call
-from batched._drivers.wakeups import ask
+from batched._drivers.wakeups import Outbox, ask
 from batched._logs import log
 from batched._remote.failures import encoded_error, encoded_rows, unsent
 from batched._remote.frames import (
@@ -38,7 +38,7 @@ from batched._remote.frames import (
 from batched._remote.greeting import ClientGreeting, ServerGreeting
 from batched._remote.requests import PLAIN, Wanted, wanted
 from batched._remote.served import Elements, Served, Why, drop_task
-from batched._remote.values import Codec, apart, is_plain, readable
+from batched._remote.values import Codec, apart, are_plain, is_plain, readable
 from batched.errors import BatchError
 
 _MOST_US = (1 << 32) - 1
@@ -54,6 +54,8 @@ class Host(Protocol):
     """The server, for a session."""
 
     served: Mapping[str, Served]
+    answers: Outbox
+    """Takes calls that are answered, which have what `send_answers` asks of them as their waiters."""
     max_frame_bytes: int
     ends: bool
     """Whether clients that connect now would come too late."""
@@ -96,6 +98,7 @@ class Session(asyncio.BufferedProtocol):
         self._port: object = ""
         self._functions: list[Served] = []
         self._most_bytes = 0
+        self._shares_frames = False
         self._transport: asyncio.Transport | None = None
         self._out: list[Bytes] = []
         self._plain: list[tuple[int, float, Any]] = []
@@ -221,6 +224,7 @@ class Session(asyncio.BufferedProtocol):
         self.client = said.client
         self._functions = [*self._host.served.values()]
         self._most_bytes = said.max_frame_bytes
+        self._shares_frames = said.max_frame_bytes >= LEAST_TOGETHER
         self._reader.max_bytes = self._host.max_frame_bytes
         self._codec, self._has_greeted = codec, True
         if self._is_no_client is not None:
@@ -314,6 +318,9 @@ class Session(asyncio.BufferedProtocol):
             read, values = self._readable(read, payload, began)
         if len(values) != len(read):
             raise FrameError(f"a frame of {len(read)} calls has {len(values)} arguments")
+        if served.takes_all and {row[1] for row in read} == {Flag.ONE}:
+            self._begin_all([row[0] for row in read], began, served, values)
+            return
         for (number, flags, left_s, allowed_s), value in zip(read, values, strict=True):
             want = PLAIN
             if flags != Flag.ONE:
@@ -367,12 +374,32 @@ class Session(asyncio.BufferedProtocol):
             if is_alone:
                 served.post_for_worker(call, partial(self._done_in_worker, number, began, served))
             else:
-                served.post(call, want, self._loop, partial(self._done, number, began, served, call))
+                call.waiter = self, number, began, served
+                served.post(call, want, self._host.answers)
         except FrameError:
             raise
         except BaseException as error:  # noqa: BLE001  of the arguments, or a refusal
             self._running.pop(number, None)
             self._fail(number, began, error)
+
+    def _begin_all(self, numbers: list[int], began: float, served: Served, values: list[Any]) -> None:
+        """Begin calls of one argument each, without options, as `_begin` does for each."""
+        if len({*numbers} - self._running.keys()) < len(numbers):
+            raise FrameError("two calls have the same number")
+        self.calls += len(numbers)
+        calls: list[Call] = []
+        for number, call in zip(numbers, served.plain(values, self.client, self._host.answers), strict=True):
+            if isinstance(call, BaseException):
+                self._fail(number, began, call)
+            elif not call.missing:
+                self._answer(number, began, served.at_once(call), many=_many(call))
+            else:
+                call.waiter = self, number, began, served
+                self._running[number] = served.drop, call
+                calls.append(call)
+        for refused, error in served.post_all(calls):
+            self._running.pop(refused.waiter[1], None)
+            self._fail(refused.waiter[1], began, error)
 
     def _one_by_one(self, number: int, began: float, served: Served, want: Wanted, value: list[Any]) -> None:
         """Answer elements of a map of which one is refused: each is a call of its own."""
@@ -385,16 +412,28 @@ class Session(asyncio.BufferedProtocol):
         self._running[number] = Elements.drop, elements
         elements.queue()
 
-    def _done(self, number: int, began: float, served: Served, call: Call, _: object) -> None:
-        """Send the answer of a call, unless its caller has left."""
-        if self._running.pop(number, None) is None:
-            return
-        if not call.missing and call.error is None and not call.keep_errors:
-            self._answer(number, began, call.results)
-        elif (error := served.error(call)) is not None:
-            self._fail(number, began, error, call.left)
+    def answered(self, calls: list[Call]) -> None:
+        """Send the answers of calls, but of those of which the callers have left."""
+        done: list[tuple[int, float, Any]] = []
+        others: list[Call] = []
+        for call in calls:
+            if call.missing or call.error is not None or call.keep_errors:
+                others.append(call)
+            elif self._running.pop(call.waiter[1], None) is not None:
+                done.append((call.waiter[1], call.waiter[2], call.results))
+        if done and self._shares_frames and are_plain(self._codec, [answer for _, _, answer in done]):
+            self._write_plain(done)
         else:
-            self._answer(number, began, served.answer(call), many=_many(call))
+            for each in done:
+                self._answer(*each)
+        for call in others:
+            _, number, began, served = call.waiter
+            if self._running.pop(number, None) is None:
+                continue
+            if (error := served.error(call)) is not None:
+                self._fail(number, began, error, call.left)
+            else:
+                self._answer(number, began, served.answer(call), many=_many(call))
 
     def _done_in_worker(self, number: int, began: float, served: Served) -> None:
         """Send the answer of a call at once, from the thread of the worker; else by the loop.
@@ -410,7 +449,8 @@ class Session(asyncio.BufferedProtocol):
         except Exception:  # noqa: BLE001  it is met once more, by the loop
             is_sent = False
         if not is_sent:
-            ask(self._loop, self._done, number, began, served, call, None)
+            call.waiter = self, number, began, served
+            ask(self._loop, self.answered, [call])
 
     def _send_from_worker(self, number: int, began: float, call: Call) -> bool:
         """Send a small answer, if nothing else is to be sent; return whether it is on its way."""
@@ -440,12 +480,8 @@ class Session(asyncio.BufferedProtocol):
 
     def _answer(self, number: int, began: float, answer: Any, *, many: bool | None = None) -> None:
         """Send an answer: `many` results, or one, of which some may be errors; None for what it is."""
-        if is_plain(self._codec, answer) and self._most_bytes >= LEAST_TOGETHER:
-            if not self._plain:
-                self._flush_soon()
-            self._plain.append((number, began, answer))
-            if not self._running:  # no other answer is to go with this one
-                self._flush()
+        if self._shares_frames and is_plain(self._codec, answer):
+            self._write_plain([(number, began, answer)])
             return
         flags = 0
         try:
@@ -535,6 +571,14 @@ class Session(asyncio.BufferedProtocol):
         if not self._running:  # no other answer is to go with this one
             self._flush()
 
+    def _write_plain(self, answers: list[tuple[int, float, Any]]) -> None:
+        """Have answers that are plain sent in one frame, likewise."""
+        if not self._plain:
+            self._flush_soon()
+        self._plain += answers
+        if not self._running:
+            self._flush()
+
     def _flush_soon(self) -> None:
         if not self._out and not self._plain and self._running:
             self._loop.call_soon(self._flush)
@@ -569,12 +613,19 @@ class Session(asyncio.BufferedProtocol):
             number, began, answer = answers[0]
             payload, buffers = self._codec.dump(answer)
             return frame(Kind.RESULT, 0, number, _us_since(began), payload, buffers)
-        now = perf_counter()
-        read = [
-            RESULT_ROW.pack(number, min(int((now - began) * 1e6), _MOST_US)) for number, began, _ in answers
-        ]
+        spent = {began: _us_since(began) for began in {began for _, began, _ in answers}}
+        read = [RESULT_ROW.pack(number, spent[began]) for number, began, _ in answers]
         values = self._codec.dump_plain([answer for _, _, answer in answers])
         return [frame_of_rows(Kind.RESULTS, 0, read, values)]
+
+
+def send_answers(calls: list[Call]) -> None:
+    """Send the answers of calls of any sessions."""
+    theirs: dict[Session, list[Call]] = {}
+    for call in calls:
+        theirs.setdefault(call.waiter[0], []).append(call)
+    for session, answered in theirs.items():
+        session.answered(answered)
 
 
 def _many(call: Call) -> bool | None:

@@ -5,12 +5,9 @@ from __future__ import annotations
 import _thread
 import contextlib
 import socket
-import threading
-from collections.abc import Callable
-from functools import partial
 
 from batched._core.call import Call
-from batched._drivers.private_python import HAS_DAEMONS
+from batched._drivers.fork_and_exit import new_thread
 from batched._drivers.step_lock import new_step_lock
 from batched._drivers.wakeups import FUTURE, wake_callers
 from batched._logs import log_error
@@ -58,7 +55,7 @@ class ThreadLink(Link):
             return False
         try:
             if self._is_unused.acquire(False):  # noqa: FBT003
-                _start(self._run, f"batched: {self.terms.address}")
+                new_thread(f"batched: {self.terms.address}", self._run).start()
         except Exception as error:  # there are too many threads
             refusal = DisconnectedError(f"no thread for the connection: {error}")
             told: list[Call] = []
@@ -66,7 +63,7 @@ class ThreadLink(Link):
             wake_callers(told, "")
             raise
         except BaseException:  # Ctrl-C, perhaps before the thread was started: of two, one ends at once
-            _start(self._run, f"batched: {self.terms.address}")
+            new_thread(f"batched: {self.terms.address}", self._run).start()
             raise
         self.flush_soon()
         return True
@@ -112,7 +109,7 @@ class ThreadLink(Link):
             return
         self._has_rest = _thread.allocate_lock()
         try:
-            _start(partial(self._write, peer, self._has_rest), "batched sends")
+            new_thread("batched sends", self._write, peer, self._has_rest).start()
         except Exception:  # there are too many threads
             self._has_rest = None
             raise
@@ -268,7 +265,3 @@ class ThreadLink(Link):
             raise self.not_greeted() from None
         finally:
             peer.settimeout(None)  # before the first call: a socket with a limit makes senders wait for room
-
-
-def _start(work: Callable[[], None], name: str) -> None:
-    threading.Thread(target=work, name=name, daemon=HAS_DAEMONS).start()

@@ -125,8 +125,7 @@ class Pickles:
             and 0 < first.ndim < _MOST_DIMENSIONS
             and first.dtype.isnative
             and [*map(type, values)].count(type(first)) == len(values)
-            and [each.shape for each in values].count(first.shape) == len(values)
-            and [each.dtype for each in values].count(first.dtype) == len(values)
+            and _are_alike(values)
             and (first.ndim == 1 or not any(each.flags.fnc for each in values))
         ):
             # Not `stack`, which makes a view of each.
@@ -198,6 +197,23 @@ def is_plain(codec: Codec, value: Any) -> bool:
     if kind.__name__ != "ndarray" or kind.__module__ != "numpy" or not codec.plain:
         return False
     return value.dtype.kind in _NUMBERS and value.nbytes <= _MOST_PLAIN
+
+
+def are_plain(codec: Codec, values: list[Any]) -> bool:
+    """Whether all of `values` are plain; arrays that are alike are looked at once."""
+    kinds = {*map(type, values)}
+    if kinds == {str} and str in codec.plain:
+        return max(map(len, values)) <= _MOST_PLAIN
+    if len(kinds) == 1 and hasattr(values[0], "dtype") and _are_alike(values):
+        return is_plain(codec, values[0])
+    return all(is_plain(codec, each) for each in values)
+
+
+def _are_alike(arrays: list[Any]) -> bool:
+    first = arrays[0]
+    return [each.shape for each in arrays].count(first.shape) == len(arrays) and [
+        each.dtype for each in arrays
+    ].count(first.dtype) == len(arrays)
 
 
 def _dispatch_table() -> Any:

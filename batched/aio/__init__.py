@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING, Any, Literal, Self, Unpack, overload
 from batched._api.decorate import decorate, takes_options
 from batched._api.flavours import LoopedFunction
 from batched._api.map_types import AsyncAnswers, WithAmap
-from batched._api.option_types import CallChanges, ListKeywordOptions, OtherCallChanges, StagedListOptions
+from batched._api.option_types import (
+    ByPosition,
+    CallChanges,
+    ListKeywordOptions,
+    OtherCallChanges,
+    StagedListOptions,
+)
 from batched._api.signatures import (
     T1,
     T2,
@@ -86,7 +92,7 @@ class BatchedFunction(WithAmap[T, Any, tuple[Any, ...], U], LoopedFunction, Gene
     if TYPE_CHECKING:
 
         @property
-        def __wrapped__(self) -> F_co: ...  # type: ignore[override]
+        def __wrapped__(self) -> F_co: ...
         @overload
         def options(
             self, *, return_exceptions: Literal[True], **changes: Unpack[OtherCallChanges]
@@ -109,7 +115,7 @@ class BatchedColumns(WithAmap[T1, T2, tuple[T1, T2], U], LoopedFunction, Generic
     if TYPE_CHECKING:
 
         @property
-        def __wrapped__(self) -> F_co: ...  # type: ignore[override]
+        def __wrapped__(self) -> F_co: ...
         @overload
         def options(
             self, *, return_exceptions: Literal[True], **changes: Unpack[OtherCallChanges]
@@ -135,7 +141,7 @@ class ManyColumns(WithAmap[T, Any, tuple[Any, ...], U], LoopedFunction, Generic[
     if TYPE_CHECKING:
 
         @property
-        def __wrapped__(self) -> F_co: ...  # type: ignore[override]
+        def __wrapped__(self) -> F_co: ...
         @overload
         def options(
             self, *, return_exceptions: Literal[True], **changes: Unpack[OtherCallChanges]
@@ -162,7 +168,7 @@ class StreamingFunction(LoopedFunction, Generic[T, U, F_co]):
     if TYPE_CHECKING:
 
         @property
-        def __wrapped__(self) -> F_co: ...  # type: ignore[override]
+        def __wrapped__(self) -> F_co: ...
         async def __call__(self, item: T = ..., /, *more: Any, **named: Any) -> list[U]: ...
         async def acall(self, item: T = ..., /, *more: Any, **named: Any) -> list[U]: ...
         def astream(self, item: T = ..., /, *more: Any, **named: Any) -> AsyncStream[U]: ...
@@ -318,141 +324,86 @@ class Finished(Protocol[W_contra, U]):
 # With stages, callers pass what `prepare` takes, and get what `finish` returns. Of a lambda no type is known.
 @overload
 def dynamically(
-    batch_size_: int = 64,
-    timeout_ms_: float | Literal["auto"] = "auto",
-    small_batch_threshold_: int = 8,
-    /,
-    *,
+    *by_position: ByPosition,
     prepare: Callable[[list[AnyItem]], Any],
     finish: Callable[..., Any] | str,
     **options: Unpack[StagedListOptions],
 ) -> Staged[Any, Any, BatchedFunction[Any, Any]]: ...
 @overload
 def dynamically(
-    batch_size_: int = 64,
-    timeout_ms_: float | Literal["auto"] = "auto",
-    small_batch_threshold_: int = 8,
-    /,
-    *,
+    *by_position: ByPosition,
     prepare: Callable[..., Any] | str,
     finish: Callable[[AnyItem], Any],
     **options: Unpack[StagedListOptions],
 ) -> Staged[Any, Any, BatchedFunction[Any, Any]]: ...
 @overload
 def dynamically(
-    batch_size_: int = 64,
-    timeout_ms_: float | Literal["auto"] = "auto",
-    small_batch_threshold_: int = 8,
-    /,
-    *,
+    *by_position: ByPosition,
     prepare: Callable[[list[T]], Awaitable[V]],
     finish: Callable[[W], OneResultPerItem[U] | Awaitable[OneResultPerItem[U]]],
     **options: Unpack[StagedListOptions],
 ) -> Staged[V, W, BatchedFunction[T, U]]: ...
 @overload
 def dynamically(
-    batch_size_: int = 64,
-    timeout_ms_: float | Literal["auto"] = "auto",
-    small_batch_threshold_: int = 8,
-    /,
-    *,
+    *by_position: ByPosition,
     prepare: Callable[[list[T]], V],
     finish: Callable[[W], OneResultPerItem[U] | Awaitable[OneResultPerItem[U]]],
     **options: Unpack[StagedListOptions],
 ) -> Staged[V, W, BatchedFunction[T, U]]: ...
 @overload
 def dynamically(
-    batch_size_: int = 64,
-    timeout_ms_: float | Literal["auto"] = "auto",
-    small_batch_threshold_: int = 8,
-    /,
-    *,
+    *by_position: ByPosition,
     prepare: Callable[..., Any] | str,
     finish: Callable[..., Any] | str,
     **options: Unpack[StagedListOptions],
 ) -> Staged[Any, Any, BatchedFunction[Any, Any]]: ...
 @overload
 def dynamically(
-    batch_size_: int = 64,
-    timeout_ms_: float | Literal["auto"] = "auto",
-    small_batch_threshold_: int = 8,
-    /,
-    *,
+    *by_position: ByPosition,
     prepare: Callable[[list[AnyItem]], Any],
     finish: None = None,
     **options: Unpack[StagedListOptions],
 ) -> Prepared[Any, Any]: ...
 @overload
 def dynamically(
-    batch_size_: int = 64,
-    timeout_ms_: float | Literal["auto"] = "auto",
-    small_batch_threshold_: int = 8,
-    /,
-    *,
+    *by_position: ByPosition,
     prepare: Callable[[list[T]], Awaitable[V]],
     finish: None = None,
     **options: Unpack[StagedListOptions],
 ) -> Prepared[T, V]: ...
 @overload
 def dynamically(
-    batch_size_: int = 64,
-    timeout_ms_: float | Literal["auto"] = "auto",
-    small_batch_threshold_: int = 8,
-    /,
-    *,
+    *by_position: ByPosition,
     prepare: Callable[[list[T]], V],
     finish: None = None,
     **options: Unpack[StagedListOptions],
 ) -> Prepared[T, V]: ...
 @overload
 def dynamically(
-    batch_size_: int = 64,
-    timeout_ms_: float | Literal["auto"] = "auto",
-    small_batch_threshold_: int = 8,
-    /,
-    *,
+    *by_position: ByPosition,
     prepare: Callable[..., Any] | str,
     finish: None = None,
     **options: Unpack[StagedListOptions],
 ) -> Prepared[Any, Any]: ...
 @overload
 def dynamically(
-    batch_size_: int = 64,
-    timeout_ms_: float | Literal["auto"] = "auto",
-    small_batch_threshold_: int = 8,
-    /,
-    *,
-    finish: Callable[[AnyItem], Any],
-    **options: Unpack[StagedListOptions],
+    *by_position: ByPosition, finish: Callable[[AnyItem], Any], **options: Unpack[StagedListOptions]
 ) -> Finished[Any, Any]: ...
 @overload
 def dynamically(
-    batch_size_: int = 64,
-    timeout_ms_: float | Literal["auto"] = "auto",
-    small_batch_threshold_: int = 8,
-    /,
-    *,
+    *by_position: ByPosition,
     finish: Callable[[W], OneResultPerItem[U] | Awaitable[OneResultPerItem[U]]],
     **options: Unpack[StagedListOptions],
 ) -> Finished[W, U]: ...
 @overload
 def dynamically(
-    batch_size_: int = 64,
-    timeout_ms_: float | Literal["auto"] = "auto",
-    small_batch_threshold_: int = 8,
-    /,
-    *,
-    finish: Callable[..., Any] | str,
-    **options: Unpack[StagedListOptions],
+    *by_position: ByPosition, finish: Callable[..., Any] | str, **options: Unpack[StagedListOptions]
 ) -> Finished[Any, Any]: ...
 @overload
 def dynamically(
     func: Callable[..., Any],
-    batch_size_: int = 64,
-    timeout_ms_: float | Literal["auto"] = "auto",
-    small_batch_threshold_: int = 8,
     /,
-    *,
+    *by_position: ByPosition,
     prepare: Callable[..., Any] | str,
     finish: Callable[..., Any] | str | None = None,
     **options: Unpack[StagedListOptions],
@@ -460,21 +411,16 @@ def dynamically(
 @overload
 def dynamically(
     func: Callable[..., Any],
-    batch_size_: int = 64,
-    timeout_ms_: float | Literal["auto"] = "auto",
-    small_batch_threshold_: int = 8,
     /,
-    *,
+    *by_position: ByPosition,
     finish: Callable[..., Any] | str,
     **options: Unpack[StagedListOptions],
 ) -> BatchedFunction[Any, Any]: ...
 @overload
 def dynamically(
     func: Callable[[list[AnyItem]], OneResultPerItem[AnyItem]],
-    batch_size_: int = 64,
-    timeout_ms_: float | Literal["auto"] = "auto",
-    small_batch_threshold_: int = 8,
     /,
+    *by_position: ByPosition,
     **options: Unpack[ListKeywordOptions],
 ) -> BatchedFunction[Any, Any]: ...
 @overload
@@ -487,191 +433,131 @@ def dynamically(
 ) -> Dynamically: ...
 @overload
 def dynamically(
-    func: ThreeLists[T, A, P, R],
-    batch_size_: int = 64,
-    timeout_ms_: float | Literal["auto"] = "auto",
-    small_batch_threshold_: int = 8,
-    /,
-    **options: Unpack[ListKeywordOptions],
+    func: ThreeLists[T, A, P, R], /, *by_position: ByPosition, **options: Unpack[ListKeywordOptions]
 ) -> ManyColumns[T, A, Function[P, R]]: ...
 @overload
 def dynamically(
     func: ThreeLists[T, RowsOrErrors[U, E], P, R],
-    batch_size_: int = 64,
-    timeout_ms_: float | Literal["auto"] = "auto",
-    small_batch_threshold_: int = 8,
     /,
+    *by_position: ByPosition,
     **options: Unpack[ListKeywordOptions],
 ) -> ManyColumns[T, U, Function[P, R]]: ...
 @overload
 def dynamically(
     func: ThreeLists[T, OneResultPerItem[U], P, R],
-    batch_size_: int = 64,
-    timeout_ms_: float | Literal["auto"] = "auto",
-    small_batch_threshold_: int = 8,
     /,
+    *by_position: ByPosition,
     **options: Unpack[ListKeywordOptions],
 ) -> ManyColumns[T, U, Function[P, R]]: ...
 @overload
 def dynamically(
-    func: TwoLists[T1, T2, A, P, R],
-    batch_size_: int = 64,
-    timeout_ms_: float | Literal["auto"] = "auto",
-    small_batch_threshold_: int = 8,
-    /,
-    **options: Unpack[ListKeywordOptions],
+    func: TwoLists[T1, T2, A, P, R], /, *by_position: ByPosition, **options: Unpack[ListKeywordOptions]
 ) -> BatchedColumns[T1, T2, A, Function[P, R]]: ...
 @overload
 def dynamically(
     func: TwoLists[T1, T2, RowsOrErrors[U, E], P, R],
-    batch_size_: int = 64,
-    timeout_ms_: float | Literal["auto"] = "auto",
-    small_batch_threshold_: int = 8,
     /,
+    *by_position: ByPosition,
     **options: Unpack[ListKeywordOptions],
 ) -> BatchedColumns[T1, T2, U, Function[P, R]]: ...
 @overload
 def dynamically(
     func: TwoLists[T1, T2, OneResultPerItem[U], P, R],
-    batch_size_: int = 64,
-    timeout_ms_: float | Literal["auto"] = "auto",
-    small_batch_threshold_: int = 8,
     /,
+    *by_position: ByPosition,
     **options: Unpack[ListKeywordOptions],
 ) -> BatchedColumns[T1, T2, U, Function[P, R]]: ...
 @overload
 def dynamically(
-    func: OneList[T, A, P, R],
-    batch_size_: int = 64,
-    timeout_ms_: float | Literal["auto"] = "auto",
-    small_batch_threshold_: int = 8,
-    /,
-    **options: Unpack[ListKeywordOptions],
+    func: OneList[T, A, P, R], /, *by_position: ByPosition, **options: Unpack[ListKeywordOptions]
 ) -> BatchedFunction[T, A, Function[P, R]]: ...
 @overload
 def dynamically(
     func: OneList[T, RowsOrErrors[U, E], P, R],
-    batch_size_: int = 64,
-    timeout_ms_: float | Literal["auto"] = "auto",
-    small_batch_threshold_: int = 8,
     /,
+    *by_position: ByPosition,
     **options: Unpack[ListKeywordOptions],
 ) -> BatchedFunction[T, U, Function[P, R]]: ...
 @overload
 def dynamically(
     func: OneList[T, OneResultPerItem[U], P, R],
-    batch_size_: int = 64,
-    timeout_ms_: float | Literal["auto"] = "auto",
-    small_batch_threshold_: int = 8,
     /,
+    *by_position: ByPosition,
     **options: Unpack[ListKeywordOptions],
 ) -> BatchedFunction[T, U, Function[P, R]]: ...
 @overload
 def dynamically(
     func: MethodOfThreeLists[S, T, A, P, R],
-    batch_size_: int = 64,
-    timeout_ms_: float | Literal["auto"] = "auto",
-    small_batch_threshold_: int = 8,
     /,
+    *by_position: ByPosition,
     **options: Unpack[ListKeywordOptions],
 ) -> Method[S, ManyColumns[T, A, Function[P, R]]]: ...
 @overload
 def dynamically(
     func: MethodOfThreeLists[S, T, RowsOrErrors[U, E], P, R],
-    batch_size_: int = 64,
-    timeout_ms_: float | Literal["auto"] = "auto",
-    small_batch_threshold_: int = 8,
     /,
+    *by_position: ByPosition,
     **options: Unpack[ListKeywordOptions],
 ) -> Method[S, ManyColumns[T, U, Function[P, R]]]: ...
 @overload
 def dynamically(
     func: MethodOfThreeLists[S, T, OneResultPerItem[U], P, R],
-    batch_size_: int = 64,
-    timeout_ms_: float | Literal["auto"] = "auto",
-    small_batch_threshold_: int = 8,
     /,
+    *by_position: ByPosition,
     **options: Unpack[ListKeywordOptions],
 ) -> Method[S, ManyColumns[T, U, Function[P, R]]]: ...
 @overload
 def dynamically(
     func: MethodOfTwoLists[S, T1, T2, A, P, R],
-    batch_size_: int = 64,
-    timeout_ms_: float | Literal["auto"] = "auto",
-    small_batch_threshold_: int = 8,
     /,
+    *by_position: ByPosition,
     **options: Unpack[ListKeywordOptions],
 ) -> Method[S, BatchedColumns[T1, T2, A, Function[P, R]]]: ...
 @overload
 def dynamically(
     func: MethodOfTwoLists[S, T1, T2, RowsOrErrors[U, E], P, R],
-    batch_size_: int = 64,
-    timeout_ms_: float | Literal["auto"] = "auto",
-    small_batch_threshold_: int = 8,
     /,
+    *by_position: ByPosition,
     **options: Unpack[ListKeywordOptions],
 ) -> Method[S, BatchedColumns[T1, T2, U, Function[P, R]]]: ...
 @overload
 def dynamically(
     func: MethodOfTwoLists[S, T1, T2, OneResultPerItem[U], P, R],
-    batch_size_: int = 64,
-    timeout_ms_: float | Literal["auto"] = "auto",
-    small_batch_threshold_: int = 8,
     /,
+    *by_position: ByPosition,
     **options: Unpack[ListKeywordOptions],
 ) -> Method[S, BatchedColumns[T1, T2, U, Function[P, R]]]: ...
 @overload
 def dynamically(
-    func: MethodOfOneList[S, T, A, P, R],
-    batch_size_: int = 64,
-    timeout_ms_: float | Literal["auto"] = "auto",
-    small_batch_threshold_: int = 8,
-    /,
-    **options: Unpack[ListKeywordOptions],
+    func: MethodOfOneList[S, T, A, P, R], /, *by_position: ByPosition, **options: Unpack[ListKeywordOptions]
 ) -> BatchedMethod[S, T, A, Function[P, R]]: ...
 @overload
 def dynamically(
     func: MethodOfOneList[S, T, RowsOrErrors[U, E], P, R],
-    batch_size_: int = 64,
-    timeout_ms_: float | Literal["auto"] = "auto",
-    small_batch_threshold_: int = 8,
     /,
+    *by_position: ByPosition,
     **options: Unpack[ListKeywordOptions],
 ) -> BatchedMethod[S, T, U, Function[P, R]]: ...
 @overload
 def dynamically(
     func: MethodOfOneList[S, T, OneResultPerItem[U], P, R],
-    batch_size_: int = 64,
-    timeout_ms_: float | Literal["auto"] = "auto",
-    small_batch_threshold_: int = 8,
     /,
+    *by_position: ByPosition,
     **options: Unpack[ListKeywordOptions],
 ) -> BatchedMethod[S, T, U, Function[P, R]]: ...
 @overload
 def dynamically(
-    func: ListStream[T, U, P, R],
-    batch_size_: int = 64,
-    timeout_ms_: float | Literal["auto"] = "auto",
-    small_batch_threshold_: int = 8,
-    /,
-    **options: Unpack[ListKeywordOptions],
+    func: ListStream[T, U, P, R], /, *by_position: ByPosition, **options: Unpack[ListKeywordOptions]
 ) -> StreamingFunction[T, U, Function[P, R]]: ...
 @overload
 def dynamically(
-    func: ListStreamMethod[S, T, U, P, R],
-    batch_size_: int = 64,
-    timeout_ms_: float | Literal["auto"] = "auto",
-    small_batch_threshold_: int = 8,
-    /,
-    **options: Unpack[ListKeywordOptions],
+    func: ListStreamMethod[S, T, U, P, R], /, *by_position: ByPosition, **options: Unpack[ListKeywordOptions]
 ) -> Method[S, StreamingFunction[T, U, Function[P, R]]]: ...
 @overload
 def dynamically(
     func: Callable[[list[AnyItem]], OneResultPerItem[U] | Awaitable[OneResultPerItem[U]]],
-    batch_size_: int = 64,
-    timeout_ms_: float | Literal["auto"] = "auto",
-    small_batch_threshold_: int = 8,
     /,
+    *by_position: ByPosition,
     **options: Unpack[ListKeywordOptions],
 ) -> BatchedFunction[Any, U]: ...
 @takes_options(Options)

@@ -18,7 +18,6 @@ from batched._core.batch import Batch
 from batched._core.batcher import Batcher
 from batched._core.call import Call
 from batched._core.lessons import NOTHING, Lessons
-from batched._core.mending import give_up_all, give_up_batch
 from batched._core.options import Options
 from batched._core.stats import Stats
 from batched._drivers.arrivals import Entry, put
@@ -229,7 +228,7 @@ class _Inline(Dispatcher):
 
     def __init__(self, driver: ThreadDriver | LoopDriver) -> None:
         super().__init__(driver)
-        self.driver: ThreadDriver | LoopDriver = driver
+        self.driver: ThreadDriver | LoopDriver = driver  # pyright: ignore[reportIncompatibleVariableOverride]
         self.batches: set[Batch] = set()
         self.thread: int = _thread.get_ident()
         self._batch: Batch | None = None
@@ -303,11 +302,7 @@ class _Inline(Dispatcher):
             self.driver.teller.flush()
         except BaseException as error:
             self.recover(error)
-            with self:  # nothing goes on with it: its loop may be gone
-                batcher = self.batcher
-                for batch in [*batcher.running]:
-                    give_up_batch(batcher, batch, error)
-                give_up_all(batcher, error)
+            self.answer_lost(None, error, and_all=True)  # nothing goes on with it: its loop may be gone
             raise
         finally:
             with _ends:
@@ -369,6 +364,9 @@ class _Inline(Dispatcher):
         else:
             for call in tasks:
                 call.is_woken = True
+
+    def _out_of_hand(self) -> list[Batch]:
+        return [*self.batcher.running]
 
     def _count_anew(self) -> None:
         pass

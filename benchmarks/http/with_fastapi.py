@@ -6,6 +6,7 @@ framework.
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Awaitable, Callable
 from typing import Any, Self
@@ -76,6 +77,8 @@ def main() -> None:
     """Serve."""
     which, port = sys.argv[1:]
     app: FastAPI | BareApp = asgi() if which == "asgi" else create_app(WHICH[which]())
+    gc.collect()  # as the example does
+    gc.freeze()
     lifespan = "off" if which == "asgi" else "auto"
     uvicorn.run(app, port=int(port), log_level="critical", access_log=False, lifespan=lifespan)
 

@@ -6,6 +6,7 @@ granian, which make the application. When it is told to end, the web processes e
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import subprocess
@@ -27,7 +28,10 @@ _START_S = 60.0
 
 def fastapi() -> Any:
     """Return the embedding service, without a model of its own."""
-    return create_app(_embed())
+    app = create_app(_embed())
+    gc.collect()  # as the example does
+    gc.freeze()
+    return app
 
 
 def asgi() -> Any:

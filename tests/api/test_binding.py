@@ -11,6 +11,7 @@ import threading
 import types
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any
 from unittest import mock
 
@@ -214,6 +215,46 @@ def test_through_the_class_a_method_takes_the_instance_first() -> None:
             getattr(Embedder.embed, name)
     with pytest.raises(AttributeError):
         Embedder.embed.nothing  # noqa: B018
+
+
+@batched.dynamically(timeout_ms=0)
+def double(numbers: list[int]) -> list[int]:
+    return [2 * number for number in numbers]
+
+
+@aio.dynamically(timeout_ms=0)
+async def double_on_loops(numbers: list[int]) -> list[int]:
+    return [2 * number for number in numbers]
+
+
+@pytest.mark.parametrize("slots", [False, True])
+def test_it_may_be_the_default_of_a_field_as_a_function_may(slots: bool) -> None:
+    """`dataclass` reads defaults through the class."""
+
+    @dataclass(slots=slots)
+    class Settings:
+        run: Any = double
+        run_on_loops: Any = double_on_loops
+        triple: Any = batched.dynamically(lambda numbers: [3 * number for number in numbers])  # noqa: RUF009
+
+    settings = Settings()
+    assert settings.run is double
+    assert (settings.run(1), settings.run([1, 2]), settings.triple(1)) == (2, [2, 4], 3)
+    assert asyncio.run(settings.run_on_loops(1)) == 2
+
+
+def test_a_method_that_a_class_gets_later_takes_the_instance_first_through_it_too() -> None:
+    """It says that it takes one: its first parameter is `self`."""
+
+    class Model:
+        factor = 3
+
+    def run(self: Any, numbers: list[int]) -> list[int]:
+        return [self.factor * number for number in numbers]
+
+    Model.run = batched.dynamically(run, timeout_ms=0)  # type: ignore[attr-defined]
+    model: Any = Model()
+    assert (model.run(2), Model.run(model, 2)) == (6, 6)  # type: ignore[attr-defined]
 
 
 def test_a_batched_function_looks_like_its_function() -> None:

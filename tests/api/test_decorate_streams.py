@@ -16,11 +16,15 @@ def test_what_does_not_go_with_streams_is_refused() -> None:
     def generate(items: list[int]) -> Iterator[list[int]]:
         yield items
 
-    with pytest.raises(TypeError, match="cache cannot be used with a function that streams"):
-        batched.dynamically(generate, cache={})
+    for options in ({"cache": {}}, {"cache_key": str}, {"prepare": list}, {"finish": list}):
+        (name,) = options
+        with pytest.raises(TypeError, match=f"^{name} cannot be used with a function that streams: "):
+            batched.dynamically(generate, **options)  # type: ignore[call-overload]
     with pytest.raises(TypeError, match="cannot stream"):
         batched.inference.dynamically(generate)
     with pytest.raises(TypeError, match="max_pieces=5 is only for a function that streams"):
         batched.dynamically(lambda items: items, max_pieces=5)
+    with pytest.raises(TypeError, match="continuous=True is only for a function that streams"):
+        batched.dynamically(lambda items: items, continuous=True)
     with pytest.raises(TypeError, match="max_pieces cannot be used with arrays"):
         batched.inference.dynamically(lambda features: features, max_pieces=5)  # type: ignore[call-overload]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import Any
 
+import numpy as np
 import pytest
 
 import batched
@@ -33,6 +35,7 @@ def test_what_is_no_number_and_no_names(given: tuple[Any], error: type[Exception
         (-1.5, ValueError, "more than 0, got -1.5"),
         (float("inf"), ValueError, "weight must be a finite number, got inf"),
         (float("nan"), ValueError, "weight must be a finite number, got nan"),
+        pytest.param(10**400, ValueError, "weight must be a finite number, got inf", id="10**400"),
         ("3", TypeError, "weight must be a number, got '3'"),
         (True, TypeError, "weight must be a number, got True"),
     ],
@@ -41,3 +44,12 @@ def test_what_is_no_weight(weight: Any, error: type[Exception], message: str) ->
     """Infinity is more than 0, so this is not what is wrong with it."""
     with pytest.raises(error, match=message):
         batched.Workers(1).weighted(weight)
+
+
+@pytest.mark.parametrize(
+    "weight", [2, 2.0, Fraction(2), np.float32(2)], ids=["int", "float", "fraction", "numpy"]
+)
+def test_any_number_may_be_a_weight(weight: Any) -> None:
+    """As with options that are numbers; it becomes Python's own."""
+    weighted = batched.Workers(1).weighted(weight).weight
+    assert (weighted, type(weighted)) == (2.0, float)

@@ -131,6 +131,16 @@ def test_each_caller_reads_a_file_in_memory_from_its_start(flavour: Flavour, mak
     assert gate.batches == [[1]]
 
 
+def test_an_image_belongs_to_its_caller(flavour: Flavour) -> None:
+    """Callers draw on it."""
+    image = pytest.importorskip("PIL.Image")
+    fn = flavour.decorate(lambda xs: [image.new("L", (2, 2)) for _ in xs], timeout_ms=0, cache={})
+    for _ in range(3):
+        answer = flavour.call(fn, 1)
+        assert answer.getpixel((0, 0)) == 0
+        answer.putpixel((0, 0), 9)
+
+
 def test_items_and_results_with_arrays_keep_their_class(flavour: Flavour) -> None:
     """Also one that cannot be made again from what is in it."""
 

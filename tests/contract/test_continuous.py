@@ -558,6 +558,20 @@ def test_what_cannot_be_told_of_a_change_says_so(streaming: Flavour) -> None:
     assert "change = yield pieces" in "".join(caught.value.__notes__)
 
 
+def test_no_other_error_says_what_cannot_be_told(streaming: Flavour) -> None:
+    """Not even one of the same words, amid a batch: what has no `send` may be the user's own connection."""
+    connection: Any = None
+
+    def pieces(items: list[int]) -> Iterator[list[int]]:
+        yield items
+        connection.send(items)
+
+    fn = decorate(streaming, pieces, timeout_ms=0)
+    with pytest.raises(AttributeError, match="no attribute 'send'") as caught:
+        streaming.call(fn, 1)
+    assert "change = yield pieces" not in "".join(getattr(caught.value, "__notes__", ()))
+
+
 def test_the_error_of_a_function_that_goes_on_with_what_has_left_says_what_a_step_has(
     streaming: Flavour,
 ) -> None:

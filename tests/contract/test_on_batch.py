@@ -25,6 +25,7 @@ RECORD = batched.BatchRecord(
     waits_ms=(0.0,),
     took_ms=1.0,
     failed=0,
+    item_error=None,
     error=None,
     runs_again=False,
     padding=0.0,
@@ -93,7 +94,7 @@ def test_all_functions_can_be_told_of(flavour: Flavour) -> None:
 
 
 def test_errors_are_told(flavour: Flavour) -> None:
-    """That of the function, and items that failed alone."""
+    """That of the function, and that of an item that failed alone."""
     told: list[batched.BatchRecord] = []
 
     def some_fail(items: list[int]) -> list[Any]:
@@ -106,11 +107,14 @@ def test_errors_are_told(flavour: Flavour) -> None:
         flavour.call(fn, 13)
     with pytest.raises(ValueError, match="7"):
         flavour.call(fn, [7, 8])
+    assert repr(flavour.call(fn.options(return_exceptions=True), [8, 7])) == "[8, ValueError(7)]"
     flavour.close(fn)
-    until(lambda: len(told) == 2)
+    until(lambda: len(told) == 3)
     assert isinstance(told[0].error, ValueError)
-    assert told[1].error is None
-    assert told[1].failed == 1
+    assert told[0].item_error is None
+    for record in told[1:]:
+        assert record.error is None
+        assert (record.failed, repr(record.item_error)) == (1, "ValueError(7)")
 
 
 def test_a_slow_or_failing_on_batch_holds_nothing_up(

@@ -6,6 +6,7 @@ import pickle
 from collections import OrderedDict, UserDict, UserList, deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar, NamedTuple
 from unittest.mock import Mock
@@ -448,6 +449,38 @@ class Marked(np.ndarray[Any, Any]):
 
 
 MAKES = {"masked": np.ma.masked_array, "marked": lambda rows: np.array(rows).view(Marked), "plain": np.array}
+
+
+@pytest.mark.parametrize("mode", ["L", "RGBA", "I;16"])
+@pytest.mark.parametrize("nest", [lambda image: image, lambda image: {"mask": [image]}])
+@pytest.mark.parametrize("size", [1, 3])
+def test_images_that_show_an_array_are_copied(flavour: Flavour, mode: str, nest: Any, size: int) -> None:
+    """Pillow makes them of an array of some modes without a copy: `Image.fromarray(masks[0])`."""
+    image = pytest.importorskip("PIL.Image")
+    kind = np.uint16 if mode == "I;16" else np.uint8
+    masks: Any = np.ones((3, 4, 4, 4) if mode == "RGBA" else (3, 4, 4), kind)
+    fn = flavour.decorate(
+        lambda xs: [nest(image.fromarray(masks[at])) for at in range(len(xs))], timeout_ms=0
+    )
+    answers = flavour.call(fn, list(range(size)))
+    masks[:] = 9
+    for answer in answers:
+        own = answer["mask"][0] if isinstance(answer, dict) else answer
+        assert own.mode == mode
+        assert np.asarray(own).max() == 1
+
+
+def test_an_image_that_owns_its_memory_or_is_in_a_file_is_handed_out_as_it_is(
+    flavour: Flavour, tmp_path: Path
+) -> None:
+    """One that was opened is read when it is needed, from its file."""
+    image = pytest.importorskip("PIL.Image")
+    image.new("L", (4, 4)).save(tmp_path / "image.bmp")
+    with image.open(tmp_path / "image.bmp") as opened:
+        rows = [image.new("L", (4, 4)), opened]
+        fn = flavour.decorate(lambda xs: [rows[x] for x in xs], timeout_ms=0)
+        answers = flavour.call(fn, [0, 1])
+    assert all(answer is row for answer, row in zip(answers, rows, strict=True))
 
 
 @pytest.mark.parametrize("make", MAKES)

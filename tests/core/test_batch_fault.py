@@ -35,7 +35,7 @@ def test_the_stats_name_its_type_and_the_first_line(error: Exception, words: str
     counters = Counters()
     fault = BatchFault("f", error, counters)
     assert counters.batch_error is None
-    let_go([object(), fault])
+    let_go([object(), fault.log])
     assert counters.batch_error == words
 
 
@@ -45,7 +45,7 @@ def test_the_log_has_a_line_for_each_type(caplog: pytest.LogCaptureFixture) -> N
         for name in ("f", "g"):
             counters = Counters()
             for error in (KeyError(1), KeyError(2), IndexError()):
-                let_go([BatchFault(name, error, counters)])
+                let_go([BatchFault(name, error, counters).log])
     said = [record.getMessage().partition(",")[0] for record in caplog.records]
     assert said == [
         "f: a batch raised KeyError",

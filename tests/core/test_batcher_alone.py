@@ -15,7 +15,7 @@ from batched._core.counters import Counters
 from batched._core.effects import Effects
 from batched._core.hooks import HOOKS, Feature, Run
 from batched._core.lessons import NOTHING
-from batched._core.mending import give_up_all, give_up_batch
+from batched._core.mending import close, give_up_all, give_up_batch
 from batched._core.options import Options
 from batched._core.queue import Queue
 from batched._policy.window import StartReason, Window
@@ -376,7 +376,7 @@ def test_all_that_waits_is_answered_when_the_batcher_is_closed() -> None:
     assert batcher.admit(waits, wait=True)
     assert not batcher.admit(outside, wait=True)
     alone.arrive(arrives)
-    batcher.close(error, "cancelled")
+    close(batcher, error, "cancelled")
     assert [call.error for call in (runs, waits, outside, arrives)] == [None, error, error, error]
     assert [call.left for call in (waits, outside, arrives)] == ["cancelled"] * 3
     assert {*batcher.effects.answered} == {waits, outside, arrives}

@@ -11,6 +11,7 @@ import pytest
 import batched
 from batched._core.call import Call
 from batched._core.keyed_queues import KeyedQueues
+from batched._core.mending import close
 from batched._core.options import Options
 from batched._core.queue import Queue
 from batched._drivers.manual_clock import ManualDriver
@@ -40,7 +41,7 @@ def test_no_call_seems_answered_without_an_error(ends: str, monkeypatch: pytest.
     if ends == "late":
         driver.delay(6.0)
     else:
-        driver.batcher.close(ClosedError())
+        close(driver.batcher, ClosedError())
     assert driver.take_answered() == calls
     assert [missing for missing, _ in found] == [0, 0]
     assert {type(error) for _, error in found} == {TimeoutError if ends == "late" else ClosedError}
@@ -60,7 +61,7 @@ def test_an_interruption_while_calls_are_queued_loses_no_call(monkeypatch: pytes
         with pytest.raises(KeyboardInterrupt):
             batcher.take_in()
     assert batcher.arriving == calls
-    batcher.close(ClosedError())
+    close(batcher, ClosedError())
     assert batcher.effects.answered == calls
 
 

@@ -20,9 +20,7 @@ def test_the_table_says_waits_of_one_length_as_they_were() -> None:
     batch = Batch([(Call().begin(None, [], 5000, True, 0.0), 0, 5000)], 5000, "full")
     counters.left(batch.slices, batch.size, 0.0011)
     counters.ran(batch, 0.0, 12.345, again=True)
-    text = str(
-        counters.snapshot(waiting=0, running=[(1, 1234.5)], again=0, fits=None, best=None, learned=None)
-    )
+    text = str(counters.snapshot(running=[(1, 1234.5)]))
     assert "wait                mean 1.1, p50 1.1, p90 1.1, p99 1.1, max 1.1 ms\n" in text
     assert "processing          mean 12,345, p50 12,345, p90 12,345, p99 12,345, max 12,345 ms" in text
     assert "1 in 1 batch, for 1,234 s" in text
@@ -60,7 +58,7 @@ def test_figures_since_options_were_changed_are_those_of_batches_that_started_la
         counters.left(batch.slices, batch.size, waited)
 
     def stats() -> Stats:
-        return counters.snapshot(waiting=0, running=[], again=0, fits=None, best=None, learned=None)
+        return counters.snapshot()
 
     assert stats().since_configured() == stats()
     end(run(64, 1.0), 1.0)
@@ -81,7 +79,7 @@ def test_figures_since_options_were_changed_are_those_of_batches_that_started_la
 
 def counted(counters: Counters) -> Stats:
     """Return the figures of batches that have started since options were changed."""
-    of_all = counters.snapshot(waiting=0, running=[], again=0, fits=None, best=None, learned=None)
+    of_all = counters.snapshot()
     return of_all.since_configured()
 
 

@@ -154,6 +154,39 @@ def test_a_frozen_error_is_copied_and_raised_with_its_own_context() -> None:
     assert isinstance(caught.value.__context__, KeyError)
 
 
+class Answer(Exception):
+    """An error that has what a server has answered as attributes, as clients of some APIs write it."""
+
+    def __init__(self, body: dict[str, Any]) -> None:
+        super().__init__(f"code {body['code']}")
+        self.body = body
+
+    def __getattr__(self, name: str) -> Any:
+        return self.body[name]
+
+
+class Fixed(Exception):
+    """An error of which the arguments are something else to its users."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(code)
+        self.code = code
+
+    @property
+    def args(self) -> tuple[Any, ...]:  # type: ignore[override]
+        return ("fixed", self.code)
+
+
+@pytest.mark.parametrize("error", [Answer({"code": 7}), Fixed(7)], ids=lambda error: type(error).__name__)
+def test_attributes_of_which_a_class_makes_its_own_are_no_reason_not_to_copy(error: Any) -> None:
+    """The copy is read and written past them."""
+    twin = copied(error)
+    assert type(twin) is type(error)
+    assert twin is not error
+    assert (twin.code, str(twin)) == (7, str(error))  # type: ignore[attr-defined]
+    assert (vars(twin), twin.args) == (vars(error), error.args)
+
+
 def test_only_what_a_task_may_raise_reaches_an_event_loop() -> None:
     """Anything else becomes the cause of a BatchError."""
     harmless = ValueError()

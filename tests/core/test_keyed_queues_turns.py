@@ -11,7 +11,6 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from batched._core.call import Call
 from batched._core.keyed_queues import KeyedQueues
-from batched._core.length_queue import LengthQueue
 from batched._policy.lengths import Lengths
 from tests.kit.effort import times
 from tests.kit.kept import size_of
@@ -151,7 +150,7 @@ class LengthTurnRules(TurnRules):
 
     def new_groups(self, batch_size: int, threshold: int) -> KeyedQueues:
         """Return queues by key that know lengths."""
-        return KeyedQueues(batch_size, threshold, Lengths(reorders=True, padded=True), LengthQueue)
+        return KeyedQueues(batch_size, threshold, Lengths(reorders=True, padded=True))
 
 
 TestTurnRules = TurnRules.TestCase

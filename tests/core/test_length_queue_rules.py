@@ -158,7 +158,7 @@ class LengthGroupRules(LengthRules):
     @staticmethod
     def new_queue(batch_size: int, threshold: int, lengths: Lengths) -> KeyedQueues:
         """Return queues by key."""
-        return KeyedQueues(batch_size, threshold, lengths, LengthQueue)
+        return KeyedQueues(batch_size, threshold, lengths)
 
 
 class UnsortedLengthRules(LengthRules):

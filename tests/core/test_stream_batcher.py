@@ -367,9 +367,10 @@ def test_what_is_learned_of_a_step_that_a_ctrl_c_broke_off_is_forgotten() -> Non
         batch = batcher.next(1.0)
         assert isinstance(batch, Batch)
         batcher.step(batch, [1], 2.0)
-        interrupt = Interrupt(at, inside="_Line.add")
+        interrupt = Interrupt(at, inside="BatchCost.add")
         interrupt.during(lambda batcher=batcher, batch=batch: batcher.step(batch, [1], 3.0))
         if not interrupt.came:
+            assert at > 1
             break
         mend(batcher, KeyboardInterrupt())
         batcher.fail(batch, KeyboardInterrupt(), 3.0)

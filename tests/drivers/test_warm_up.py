@@ -7,6 +7,7 @@ from typing import Any
 
 from batched._core.call import Call
 from batched._core.halves import Aside
+from batched._core.mending import close
 from batched._core.options import Options
 from batched._core.queue import Queue
 from batched._drivers.manual_clock import ManualDriver
@@ -59,7 +60,7 @@ def test_where_no_worker_can_run_it_its_call_has_the_error() -> None:
     aside, call = aside_of(1)
     driver.batcher.first.append(aside)
     error = RuntimeError("no thread")
-    driver.batcher.close(error)
+    close(driver.batcher, error)
     assert driver.take_answered() == [call]
     assert call.error is error
     assert call.inputs is None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from inspect import signature
 from itertools import pairwise
@@ -22,7 +23,7 @@ pytest.importorskip("opentelemetry.sdk")
 from opentelemetry import trace
 from opentelemetry.sdk.metrics import Meter, MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
-from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
@@ -441,6 +442,70 @@ def test_errors_are_noted(traces: Traces) -> None:
     assert not returned.status.is_ok
 
 
+def test_a_span_ends_with_what_on_batch_is_told(traces: Traces) -> None:
+    """How long its oldest call waited, how much of it is padding, and whether it runs again."""
+    gate = Gate(lambda items: [1 / item for item in items], shut=True)
+    fn = batched.dynamically(gate, timeout_ms=0, name="fn")
+    first = fn.submit(1)
+    gate.wait_for_batch()
+    futures = [fn.submit(item) for item in (1, 0)]
+    gate.open()
+    assert isinstance(futures[1].exception(PATIENCE_S), ZeroDivisionError)
+    assert (first.result(PATIENCE_S), futures[0].result(PATIENCE_S)) == (1, 1)
+    fn.shutdown()
+    spans = traces.spans("batch fn")
+    again = [span.attributes.get("batched.batch.runs_again") for span in spans]
+    assert again == [None, True, None, None]
+    assert [span.attributes.get("error.type") for span in spans] == [
+        "ZeroDivisionError" if fails else None for fails in (False, True, False, True)
+    ]
+    assert spans[1].attributes["batched.batch.waited_ms"] > 0
+
+
+def test_a_warm_up_has_no_span(traces: Traces) -> None:
+    """As it is no batch in `stats`."""
+    fn = batched.dynamically(same, batch_sizes=(1,), timeout_ms=0, name="fn")
+    fn.warm_up(1)
+    assert fn(1) == 1
+    fn.shutdown()
+    assert len(traces.spans("batch fn")) == 1
+
+
+@pytest.mark.parametrize("ends", ["by itself", "left", "with an error", "with too many pieces"])
+def test_the_span_of_a_batch_that_is_refilled_ends_with_it(traces: Traces, ends: str) -> None:
+    """Though there is a record of each of its steps."""
+    may_go_on = threading.Event()
+
+    def steps(items: list[int]) -> Iterator[list[int]]:
+        yield items
+        assert may_go_on.wait(PATIENCE_S)
+        yield items
+        if ends == "with an error":
+            raise ValueError("unlucky")
+        while ends == "left":
+            yield items
+        if ends == "with too many pieces":
+            yield [*items, 1]
+
+    fn = batched.dynamically(steps, timeout_ms=0, continuous=True, name="fn")
+    pieces = fn.stream(1)
+    next(pieces)
+    assert not traces.spans("batch fn")
+    may_go_on.set()
+    if ends == "left":
+        pieces.close()
+    elif ends == "by itself":
+        assert list(pieces) == [1]
+    else:
+        with pytest.raises((ValueError, batched.BatchError)):
+            list(pieces)
+    until(lambda: traces.spans("batch fn"))  # a stream is told of its end as soon as that is known
+    (batch,) = traces.spans("batch fn")
+    types = {"with an error": "ValueError", "with too many pieces": "BatchError"}
+    assert batch.attributes.get("error.type") == types.get(ends)
+    fn.shutdown()
+
+
 def too_many(items: list[int]) -> list[int]:
     """Return a result too many."""
     return [*items, 0]
@@ -636,3 +701,115 @@ def test_the_span_of_a_batch_that_runs_as_instrumenting_ends_has_its_end(kind: s
         gate.open()
         fn.shutdown()
         uninstrument()
+
+
+class Failing(SpanProcessor):
+    """Fails when spans of batches start, or end."""
+
+    def __init__(self, at: str) -> None:
+        self._at = at
+
+    def on_start(self, span: Any, parent_context: Any = None) -> None:
+        self._fail(span, "start")
+
+    def on_end(self, span: Any) -> None:
+        self._fail(span, "end")
+
+    def _fail(self, span: Any, at: str) -> None:
+        if at == self._at and span.name != "request":
+            raise LookupError("of a processor")
+
+
+def once(items: list[int]) -> Iterator[list[int]]:
+    """Yield the items."""
+    yield items
+
+
+@pytest.mark.parametrize("kind", ["plain", "async", "stages", "stream"])
+@pytest.mark.parametrize("at", ["start", "end"])
+def test_a_batch_whose_span_fails_is_answered_all_the_same(
+    traces: Traces, at: str, kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It runs once, and one line of the log says so."""
+    traces.provider.add_span_processor(Failing(at))
+    function = {"async": same_on_loop, "stream": once}.get(kind, same)
+    stages: dict[str, Any] = {"prepare": list, "finish": list} if kind == "stages" else {}
+    fn: Any = batched.dynamically(function, timeout_ms=0, name="fn", **stages)
+    with fn, traces.tracer.start_as_current_span("request"):
+        answers = [fn([1, 2]) for _ in range(2)]
+    assert answers == [[[1, 2]] if kind == "stream" else [1, 2]] * 2
+    assert fn.stats.total_batches == 2
+    (line,) = caplog.records
+    assert line.getMessage() == "a batch could not be traced; further failures are not logged"
+    assert line.exc_info is not None
+    assert isinstance(line.exc_info[1], LookupError)
+
+
+class Broken(trace.NonRecordingSpan):
+    """A span of a caller that can be given no link."""
+
+    def is_recording(self) -> bool:
+        return True
+
+    def add_link(self, *_: Any) -> None:
+        raise LookupError("of a caller")
+
+
+class Nameless(Broken):
+    """A span of a caller that says nothing of itself."""
+
+    def get_span_context(self) -> trace.SpanContext:
+        raise LookupError("of a caller")
+
+
+@pytest.mark.parametrize("kind", [Broken, Nameless])
+def test_the_span_of_one_caller_does_not_fail_those_of_others(traces: Traces, kind: type[Broken]) -> None:
+    """Nor do these lose their links."""
+    fn = batched.dynamically(same, batch_size=2, timeout_ms=60_000, adaptive=False, name="fn")
+    with fn:
+        with trace.use_span(kind(trace.SpanContext(1, 2, is_remote=False))):
+            broken = fn.submit(1)
+        with traces.tracer.start_as_current_span("request"):
+            assert fn.submit(2).result(PATIENCE_S) == 2
+        assert broken.result(PATIENCE_S) == 1
+    (batch,), (request,) = traces.spans("batch fn"), traces.spans("request")
+    assert request.context.span_id in linked(batch)
+    assert linked(request) == ids([batch])
+
+
+@pytest.mark.parametrize("kind", [Broken, Nameless])
+def test_the_span_of_a_caller_that_joins_does_not_fail_those_of_others(
+    traces: Traces, kind: type[Broken]
+) -> None:
+    """The batch has begun with them."""
+    rows = Refilled(so_many, shut=True)
+    fn = batched.dynamically(rows, batch_size=1, timeout_ms=0, continuous=True, name="fn")
+    with fn:
+        first = fn.stream(2)
+        rows.wait_for_step()
+        with trace.use_span(kind(trace.SpanContext(1, 2, is_remote=False))):
+            second = fn.stream(2)
+        rows.open()
+        assert [list(first), list(second)] == [pieces_of(2)] * 2
+    assert len(rows.began) == 1
+
+
+class Unspeakable(Exception):
+    """An error that has no text."""
+
+    def __str__(self) -> str:
+        raise LookupError("of an error")
+
+
+@pytest.mark.parametrize("prepare", [None, list])
+def test_an_error_without_a_text_reaches_its_caller(traces: Traces, prepare: Any) -> None:
+    """It is in the span by its class."""
+
+    def fails(items: list[int]) -> list[int]:
+        raise Unspeakable
+
+    fn: Any = batched.dynamically(fails, timeout_ms=0, name="fn", prepare=prepare)
+    with fn, pytest.raises(Unspeakable):
+        fn(1)
+    (batch,) = traces.spans("batch fn")
+    assert batch.attributes["error.type"] == "Unspeakable"

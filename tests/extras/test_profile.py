@@ -136,6 +136,22 @@ def test_lengths_are_those_that_the_option_measures() -> None:
         assert found.length_ms == pytest.approx(0.05, rel=0.05)
 
 
+def test_larger_batches_that_take_far_longer_say_nothing_of_those_to_take() -> None:
+    """As where they no longer fit into a cache: callers can expect what batches up to that size give."""
+    function = Costly(0.003, 0.0005)
+
+    def bends(items: list[Any]) -> list[Any]:
+        function.costs = (0.003, 0.0005, 0.0) if len(items) <= 8 else (0.0, 0.005, 0.0)
+        return function(items)
+
+    found = profile(bends, ["same"], clock=function.clock)
+    assert found.batch_size == 8
+    assert (found.batch_ms, found.item_ms) == pytest.approx((3, 0.5), rel=0.05)
+    *_, many = found.expected
+    assert many.alone_per_s == pytest.approx(1000 / 3.5, rel=0.05)
+    assert many.items_per_s == pytest.approx(found.gain * many.alone_per_s, rel=0.1)
+
+
 def test_what_gains_nothing_is_not_to_be_batched() -> None:
     """It is said in so many words."""
     function = Costly(0.0, 0.001)

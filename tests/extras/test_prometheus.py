@@ -244,6 +244,20 @@ def test_shared_workers_have_metrics_of_their_own(registry: CollectorRegistry, n
 
 
 @pytest.mark.thread_unsafe(reason="a page has the workers of all threads")
+def test_a_page_shows_workers_whatever_their_names(registry: CollectorRegistry, name: str) -> None:
+    """A name that UTF-8 cannot say is written with an escape; it does not make an error of the whole page."""
+    with batched.Workers(["a\ud800b"], name=f"{name}\ud800") as workers:
+        fn = batched.dynamically(list, name=f"of {name}\ud800", timeout_ms=0, workers=workers)
+        assert fn([1]) == [1]
+        until(lambda: workers.stats.functions)  # counted once its caller has been woken
+        text = generate_latest(registry).decode()
+    labels = [f"{name}\\\\ud800", "a\\\\ud800b", f"of {name}\\\\ud800"]
+    assert f'batched_worker_ready{{worker="{labels[1]}",workers="{labels[0]}"}} 1.0' in text
+    of_function = f'name="{labels[2]}",worker="{labels[1]}",workers="{labels[0]}"'
+    assert f"batched_worker_batches_total{{{of_function}}} 1.0" in text
+
+
+@pytest.mark.thread_unsafe(reason="a page has the workers of all threads")
 def test_workers_of_the_same_name_are_ready_when_each_is(registry: CollectorRegistry, name: str) -> None:
     """It is 1 or 0, however many there are; those that were shut down are not waited for."""
 

@@ -7,11 +7,12 @@ import copy
 import gc
 import pickle
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 from pydantic.errors import PydanticUserError
 
 import batched
@@ -71,6 +72,23 @@ def test_each_flavour_has_a_type_to_be_ignored() -> None:
     model = Model()
     assert asyncio.run(ask()) == (3, [4])
     assert model.rows(x=np.array([5])) == [5]
+
+
+@batched.dynamically(timeout_ms=0)
+def embed(items: list[int]) -> list[int]:
+    return items
+
+
+def test_it_may_be_the_default_of_a_field_as_a_function_may() -> None:
+    """With an annotation it is a field, with `Field` or without."""
+
+    class Model(BaseModel):
+        one: Callable[[int], int] = embed
+        other: Any = Field(embed)
+
+    model = Model()
+    assert (model.one(3), model.other([3, 4])) == (3, [3, 4])
+    assert model.one is model.other is embed
 
 
 def test_a_model_that_is_not_told_says_what_to_write() -> None:

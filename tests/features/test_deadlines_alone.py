@@ -11,7 +11,7 @@ from batched._core.counters import Counters
 from batched._core.lazy_heap import Deadlines
 from batched._core.options import Options
 from batched._core.queue import Queue
-from batched._features.deadlines import EarlyDrop, WithDeadlines
+from batched._features.deadlines import WithDeadlines
 from batched._policy.window import StartReason
 from batched.errors import OverloadError
 from tests.kit.calls import listed, single
@@ -80,7 +80,6 @@ class Alone:
         self.waits = Waits()
         self.feature = WithDeadlines(self.deadlines, self.waits)
         self.feature.begin(self.river, Options())
-        self.early_drop = EarlyDrop(self.river, self.deadlines, self.waits)
 
     def call(self, call: Call, allowed_s: float | None = None) -> Call:
         """Queue a call that comes now, with so much time; return it."""
@@ -225,9 +224,11 @@ def test_by_how_much_a_list_would_be_late_is_told() -> None:
 
 
 def test_a_list_without_a_deadline_is_never_given_up() -> None:
+    """Nor one that has lost its deadline, as a call without one waits for the same items."""
     alone = Alone()
     alone.call(listed(20))
-    alone.early_drop.give_up_late(NOW)
+    alone.call(listed(20), 1.0).deadline = None
+    alone.feature.look(NOW)
     assert alone.river.expired == []
 
 

@@ -14,7 +14,7 @@ LEARNED = Learned(batch_ms=4.0, item_ms=0.5, wait_ms=0.0, capacity=1600.0)
 LENGTHS = replace(LEARNED, item_ms=0.25, length_ms=0.025, mean_length=10.0, uses_lengths=True)
 UNKNOWN = replace(LEARNED, batch_ms=None, item_ms=None, capacity=None)
 ONE_SIZE = replace(UNKNOWN, sizes_differ=False)
-EMPTY = Counters().snapshot(waiting=0, running=[], again=0, fits=None, best=None, learned=None)
+EMPTY = Counters().snapshot()
 
 
 def sizes(**batches: int) -> Distribution:

@@ -1,18 +1,19 @@
 """Ctrl-C at each bytecode of what holds the lock of a batcher: for a process of its own, as traces may leak.
 
 `python -m tests.kit.interrupted thread stats 100` fails if a call is lost, or the lock held, after one.
+With a name behind that, only the bytecodes of the function of this qualified name are interrupted.
 """
 
 from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Future
 from typing import Any
 
 import batched
-from batched import aio
+from batched import DONE, aio
 from tests.kit.gate import PATIENCE_S, Gate
 from tests.kit.interrupts import Interrupt
 from tests.kit.kept import driver_of
@@ -31,6 +32,20 @@ OPTIONS: dict[str, Callable[[], dict[str, Any]]] = {
     "fair_by": lambda: {"fair_by": third},
     "cache": lambda: {"cache": {}},
     "length": lambda: {"length": third},
+}
+
+
+async def staged(items: Any) -> Any:
+    """Return the items, as a stage that waits."""
+    await asyncio.sleep(0)
+    return items
+
+
+ON_LOOPS: dict[str, Callable[[], dict[str, Any]]] = OPTIONS | {
+    "window": lambda: {"timeout_ms": 2, "adaptive": False},
+    "stages": lambda: {"prepare": staged, "finish": staged},
+    "stream": dict,
+    "continuous": lambda: {"continuous": True},
 }
 WORKERS = batched.Workers(1)
 IN_THREADS = OPTIONS | {"workers": lambda: {"workers": WORKERS}}
@@ -87,38 +102,67 @@ def interrupt_thread(step: str, stride: int) -> None:
             at += stride
 
 
-def interrupt_loop(option: str, stride: int) -> None:
+def interrupt_loop(option: str, stride: int, inside: str | None = None) -> None:
     """Interrupt the loop of callers, whatever it was doing: taking a batch, running it, answering."""
     at = 1 + len(option) * 41 % stride
     came = True
     while came:
-        interrupt = Interrupt(at)
+        interrupt = Interrupt(at, inside)
         ask_on_loop(option, interrupt)
         came = interrupt.came
         at += stride
 
 
+async def echo(items: list[int]) -> list[int]:
+    """Return the items."""
+    await asyncio.sleep(0)
+    return items
+
+
+async def twice(items: list[int]) -> AsyncIterator[list[Any]]:
+    """Yield each item twice."""
+    for _ in range(2):
+        await asyncio.sleep(0)
+        yield items
+
+
+async def twice_refilled(items: list[int]) -> AsyncIterator[list[Any]]:
+    """Yield each item twice, also those that join."""
+    live = [(item, 0) for item in items]
+    while True:
+        await asyncio.sleep(0)
+        change = yield [DONE if step == 2 else item for item, step in live]
+        live = [(item, step + 1) for at, (item, step) in enumerate(live) if at not in change.left]
+        live += [(item, 0) for item in change.joined]
+
+
+STREAMS = {"stream": twice, "continuous": twice_refilled}
+
+
 def ask_on_loop(option: str, interrupt: Interrupt) -> None:
     """Ask a batched function on a loop that is interrupted, and see that all have an answer."""
-
-    async def echo(items: list[int]) -> list[int]:
-        await asyncio.sleep(0)
-        return items
-
-    options = {"timeout_ms": 2, "adaptive": False} if option == "window" else OPTIONS[option]()
-    fn = aio.dynamically(echo, batch_size=4, **{"timeout_ms": 0, **options})
+    options = ON_LOOPS[option]()
+    fn: Any = aio.dynamically(STREAMS.get(option, echo), batch_size=4, **{"timeout_ms": 0, **options})
     asked: list[int | list[int]] = [0, 1, 2, 3, 4, [5, 6, 7, 8, 9, 10]]
     callers: list[asyncio.Task[Any]] = []
 
+    async def read(item: Any) -> list[Any]:
+        return [piece async for piece in fn.astream(item)]
+
     async def ask() -> None:
         callers.extend(asyncio.ensure_future(fn(item)) for item in asked)
-        await asyncio.wait(callers)
+        if option in STREAMS:
+            callers.extend(asyncio.ensure_future(read(item)) for item in asked)
+        await asyncio.wait(callers, timeout=PATIENCE_S)
+
+    def right(item: Any) -> Any:
+        return [item, item] if option in STREAMS else item
 
     async def look() -> None:
         where = (option, interrupt.at, interrupt.place)
         _, pending = await asyncio.wait(callers, timeout=PATIENCE_S) if callers else ((), ())
         assert not pending, where
-        assert await asyncio.wait_for(fn(77), PATIENCE_S) == 77, where
+        assert await asyncio.wait_for(fn(77), PATIENCE_S) == right(77), where
 
     loop = asyncio.new_event_loop()
     try:
@@ -126,9 +170,9 @@ def ask_on_loop(option: str, interrupt: Interrupt) -> None:
         interrupt.during(lambda: loop.run_until_complete(main))
         assert free_again(fn), (option, interrupt.at, interrupt.place)
         loop.run_until_complete(look())
-        for item, caller in zip(asked, callers, strict=False):
+        for item, caller in zip([*asked, *asked], callers, strict=False):
             if not caller.cancelled() and caller.exception() is None:
-                assert caller.result() == item
+                assert caller.result() == right(item)
         loop.run_until_complete(asyncio.wait([main], timeout=PATIENCE_S))
         if main.done() and not main.cancelled():
             main.exception()
@@ -137,5 +181,5 @@ def ask_on_loop(option: str, interrupt: Interrupt) -> None:
 
 
 if __name__ == "__main__":
-    kind, name, every = sys.argv[1:]
-    {"thread": interrupt_thread, "loop": interrupt_loop}[kind](name, int(every))
+    kind, name, every, *inside = sys.argv[1:]
+    {"thread": interrupt_thread, "loop": interrupt_loop}[kind](name, int(every), *inside)

@@ -46,6 +46,7 @@ class StandInRiver:
         self.ended: list[tuple[Batch, BaseException]] = []
         """The batches that are not to run, and what their calls get."""
         self.reported: list[BaseException] = []
+        self.afterward: list[Callable[[], object]] = []
         self.streams = False
 
     def _follow_rule(self) -> bool:
@@ -85,6 +86,10 @@ class StandInRiver:
     def end_unrun(self, batch: Batch, error: BaseException, started: float, now: float) -> None:
         """Write it down."""
         self.ended.append((batch, error))
+
+    def afterwards(self, do: Callable[[], object]) -> None:
+        """Write it down."""
+        self.afterward.append(do)
 
     def report(self, error: BaseException) -> None:
         """Write it down."""

@@ -24,7 +24,7 @@ HAS_UNIX = hasattr(socket, "AF_UNIX")
 TOKEN = "a token of the tests"
 COMMAND = (sys.executable, "-m", "batched", "serve")
 MODEL = """
-import os, pathlib, time
+import gc, os, pathlib, time
 import batched
 
 os.chdir(os.environ.get("MODEL_GOES_TO", "."))
@@ -55,6 +55,10 @@ triple = Model(3)
 
 def plain(items):
     return items
+
+@batched.dynamically(timeout_ms=0)
+def passed_over(items):
+    return [all(each is not Model for each in gc.get_objects()) for _ in items]
 
 @batched.dynamically(timeout_ms=0)
 def signalled(items):

@@ -226,4 +226,4 @@ def by_length() -> Any:
 
 def by_length_and_key() -> Any:
     """Return the queues of `length="auto"` and a `group_by`."""
-    return partial(KeyedQueues, lengths=AutoLengths(length_in_list), kind=LengthQueue)
+    return partial(KeyedQueues, lengths=AutoLengths(length_in_list))

@@ -17,7 +17,7 @@ import batched
 from batched import aio
 from tests.kit.effort import is_thorough
 from tests.kit.gate import PATIENCE_S, Gate, until
-from tests.kit.interrupted import OPTIONS, STEPS, free_again
+from tests.kit.interrupted import ON_LOOPS, STEPS, free_again
 from tests.kit.interrupts import Interrupt
 from tests.kit.kept import driver_of
 from tests.kit.script import ROOT
@@ -53,10 +53,15 @@ def test_an_interrupted_step_of_a_thread_loses_no_call(step: str) -> None:
     interrupted("thread", step, str(STRIDE))
 
 
-@pytest.mark.parametrize("option", [*OPTIONS, "window"])
+@pytest.mark.parametrize("option", ON_LOOPS)
 def test_an_interrupted_loop_loses_no_call(option: str) -> None:
     """Whatever its thread was doing for the batcher: taking a batch, running it, answering."""
     interrupted("loop", option, str(STRIDE))
+
+
+def test_a_batch_that_is_interrupted_in_a_stage_lets_the_next_one_in() -> None:
+    """Wherever: also as it was about to leave the stage."""
+    interrupted("loop", "stages", str(max(STRIDE // 50, 1)), "StagedLoopDispatcher.parts")
 
 
 def test_callers_in_other_threads_go_on_after_an_interrupt() -> None:

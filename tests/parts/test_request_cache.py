@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from batched._core.mending import give_up_batch
+from batched._core.mending import close, give_up_batch
 from batched._core.options import CallOptions, Options
 from batched._drivers.manual_clock import ManualDriver
 from batched._parts.in_flight import Item
@@ -123,7 +123,7 @@ def test_calls_that_end_before_they_run_blame_no_item(is_view: bool) -> None:
     calls = [asked.read(same, (items,), {}, 0.0) for items in ("a", ["a", "b"])]
     for call in calls:
         driver.batcher.admit(call, wait=False)
-    driver.batcher.close(RuntimeError("no model"))
+    close(driver.batcher, RuntimeError("no model"))
     assert set(driver.take_answered()) == set(calls)
     assert [(str(call.error), getattr(call, "note", None)) for call in calls] == [("no model", None)] * 2
 

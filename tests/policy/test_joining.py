@@ -87,15 +87,29 @@ def test_callers_in_closed_loops_join_together_before_all_places_are_wanted() ->
 
 
 def test_it_is_found_out_what_a_step_takes_where_items_join_at_each() -> None:
-    """One step in a while has none that join."""
+    """A step in a while has none that join, until two have told: the first may have compiled something."""
     joining = Joining()
     joins = []
-    for _ in range(12):
+    for _ in range(24):
         joined = joining.room(4, 8, 4)
         joins.append(joined)
         joining.stepped(8, joined, STEP_S, 4)
     assert 0 in joins[:6]
-    assert joins[6:].count(0) == 0
+    assert joins[12:].count(0) == 0
+
+
+@pytest.mark.parametrize("compiles", [0, 3])
+def test_a_step_that_compiles_teaches_nothing(compiles: int) -> None:
+    """The first without items that join, or the first with some of which the time is known."""
+    learned = []
+    for times in (1, 1000):
+        joining = Joining()
+        for at in range(40):
+            joined = 2 * (at % 2)
+            usual = STEP_S * (6 if joined else 1)
+            joining.stepped(8, joined, usual * (times if at == compiles else 1), 1)
+        learned.append([joining.room(16 - free, 16, 160) for free in range(1, 16)])
+    assert learned[0] == learned[1]
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3])

@@ -81,6 +81,12 @@ def test_functions_and_methods_are_served_by_name() -> None:
             client.other(1)
 
 
+def test_the_garbage_collector_passes_over_what_has_been_loaded() -> None:
+    """Else all calls wait while it looks through that."""
+    with command("model_of_test:passed_over") as server:
+        assert server.connect().passed_over(1)
+
+
 @needs_unix
 def test_relative_paths_are_of_the_folder_of_the_command() -> None:
     """Also if the module of the model goes to another folder as it is imported."""

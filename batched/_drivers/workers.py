@@ -31,8 +31,7 @@ class Work(Protocol):
     name: str
     driver: Driver
 
-    @property
-    def __enter__(self) -> Callable[[], bool]:
+    def __enter__(self) -> bool:
         """Take the lock."""
         ...
 

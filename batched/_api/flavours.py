@@ -71,7 +71,8 @@ class ThreadedFunction(DecoratedFunction[ThreadDriver]):
         """
         shared = self._shared
         driver = shared.driver or self._find()
-        call: Call = shared.read(self, args, named, monotonic())
+        read = shared.read  # by a variable: Python 3.11 is slow to call an attribute that is no method
+        call: Call = read(self, args, named, monotonic())
         if not call.missing:
             return self._at_once(driver, call)
         if driver.warn_on_loop.may_warn and running_loop_or_none() is not None:

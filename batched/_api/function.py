@@ -87,7 +87,8 @@ class DecoratedFunction(Bindable[DriverT]):
         """
         shared = self._shared
         driver = shared.driver or self._find()
-        call: Call = shared.read(self, args, named, monotonic())
+        read = shared.read  # by a variable: Python 3.11 is slow to call an attribute that is no method
+        call: Call = read(self, args, named, monotonic())
         if shared.callers_ask and call.size:
             await answer_with_cache(driver, call, self._name)
             return call.results if not call.keep_errors else own_errors(call)

@@ -591,7 +591,6 @@ class Batcher(Inbox):
         batch: Batch,
         parts: list[Any],
         now: float,
-        *,
         error: BaseException | None = None,
         done: list[Call] | None = None,
     ) -> None:

@@ -113,7 +113,13 @@ class Counters:
         self.cancelled += max(lost, 0)
         self.accepted += max(-lost, 0)
 
-    def ran(self, batch: Batch, started: float, now: float, *, again: bool = False) -> None:
+    def ran(
+        self,
+        batch: Batch,
+        started: float,
+        now: float,
+        again: bool = False,  # noqa: FBT001, FBT002  a keyword only would cost
+    ) -> None:
         """Count a run of `batch`, and its items, unless these run `again`."""
         if batch.padded:
             self.real += batch.real

@@ -15,8 +15,12 @@ class First(deque[Half]):
     Only calls that are due go ahead of an aside: of one that comes right after another.
     """
 
-    aside_ran: bool = False
-    """Whether an aside has run, and since then no batch of the queue."""
+    __slots__ = ("aside_ran",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.aside_ran: bool = False
+        """Whether an aside has run, and since then no batch of the queue."""
 
     def find(
         self, running: Container[Batch | None], most: int, prune: Callable[[Half], object]

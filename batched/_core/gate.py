@@ -36,11 +36,11 @@ class Gate:
     def opens(self, batch: Batch, started: float, now: float) -> bool:
         """Return whether `batch`, which has ended, is a lesson."""
         seconds = now - started
-        is_short = seconds < _SHORT_S
-        if is_short and self.at_rest and self._passes:  # before all else: here this costs most
+        if seconds < _SHORT_S and self.at_rest and self._passes:  # before all else: here this costs most
             self._passes -= 1
             self._ended = now
             return False
+        is_short = seconds < _SHORT_S
         call, start, _ = batch.slices[0]
         is_of_one = len(batch.slices) == 1
         is_amid_list = is_of_one and start > 0

@@ -49,8 +49,6 @@ class LengthQueue(Queue):
 
     __slots__ = ("_led", "_passed_over", "_remainders", "lengths")
 
-    by_number = False
-
     def __init__(
         self, batch_size: int, threshold: int, lengths: Lengths, *, tenants: Tenants | None = None
     ) -> None:
@@ -60,6 +58,7 @@ class LengthQueue(Queue):
         self._passed_over = {False: False, True: False}
         self._led = False  # whether large calls have led the last batch, before small ones
         super().__init__(batch_size, threshold, tenants=tenants)
+        self.by_number = False
 
     def follow_rule(self) -> bool:
         """Be as cheap as a plain queue while the rule does not choose, and has no budget; return if it is."""
@@ -67,6 +66,7 @@ class LengthQueue(Queue):
         rests = not (rule.chooses or self._remainders.ranges or rule.budget is not None)
         kind: Any = RestingLengthQueue if rests else LengthQueue
         self.__class__ = kind
+        self.by_number = rests
         return rests
 
     def drop(self, call: Call, after: int = -1) -> int:
@@ -254,7 +254,6 @@ class RestingLengthQueue(LengthQueue):
 
     __slots__ = ()
 
-    by_number = True
     is_full = Queue.is_full
     take = Queue.take
 

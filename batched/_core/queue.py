@@ -44,7 +44,9 @@ class Queue:
         "_small",
         "_without_small",
         "batch_size",
+        "by_number",
         "in_hand",
+        "is_keyed",
         "items",
         "large_limit",
         "taking",
@@ -55,13 +57,11 @@ class Queue:
     lengths: Lengths | None = None
     """What is known of the lengths of items, if they are measured."""
 
-    by_number = True
-    """Whether `batch_size` items fill a batch, whichever they are, and no fewer."""
-
-    is_keyed = False
-    """Whether only calls of equal keys share a batch."""
-
     def __init__(self, batch_size: int, threshold: int, *, tenants: Tenants | None = None) -> None:
+        self.is_keyed: bool = False
+        """Whether only calls of equal keys share a batch."""
+        self.by_number: bool = True
+        """Whether `batch_size` items fill a batch, whichever they are, and no fewer."""
         self.items: int = 0  # waiting, of both classes
         self.taking: list[Slice] = []
         """What the last batch has, or is about to have."""

@@ -203,7 +203,6 @@ class StreamBatcher(Batcher):
         batch: Batch,
         parts: list[Any],
         now: float,
-        *,
         error: BaseException | None = None,
         done: list[Call] | None = None,
     ) -> None:

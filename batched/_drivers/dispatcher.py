@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import partial
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from batched._clock import monotonic
 from batched._core.batch import Batch
@@ -21,6 +21,8 @@ from batched._drivers.step_lock import StepLock
 from batched._parts.in_flight import store
 from batched.errors import RestartWorker
 
+_OF_LOCK = ("__enter__",)  # not in the class itself: pyright would take it for no method
+
 
 class Dispatcher(ABC):
     """Asks a batcher for batches, and runs them.
@@ -29,7 +31,7 @@ class Dispatcher(ABC):
     results are stored in the cache, and callers are woken, all without the lock.
     """
 
-    __slots__ = ("__dict__", "__enter__", "__weakref__")
+    __slots__ = ("__dict__", "__weakref__", *_OF_LOCK)
 
     raises_interrupts = False
     """Whether a Ctrl-C in the user's cache is raised where it came; else it is only logged."""
@@ -43,10 +45,16 @@ class Dispatcher(ABC):
         self.use_lock(driver.lock)
         self._spare: Effects | None = None  # what has been done, to be used again
 
+    if TYPE_CHECKING:
+
+        def __enter__(self) -> bool:
+            """Take the lock."""
+            ...
+
     def use_lock(self, lock: StepLock) -> None:
         """Guard the batcher by `lock`."""
         self.lock: StepLock = lock
-        self.__enter__: Callable[[], bool] = lock.acquire  # to Python a method, without a frame
+        setattr(self, "__enter__", lock.acquire)  # noqa: B010  to Python a method, without a frame
 
     def __exit__(self, *_: object) -> None:  # noqa: C901, PLR0912  one more call costs each batch a frame
         effects: Effects | None = None

@@ -159,9 +159,11 @@ class LoopDriver(Driver):
     def post_async(self, call: Call, waits: bool = False) -> None:  # noqa: FBT001, FBT002
         """Have `call` arrive, for the running task, which then waits until it is answered or late."""
         loop = get_running_loop()
-        known = self._dispatchers.get(id(loop))
-        dispatcher = None if known is None else known()
-        if dispatcher is None or dispatcher.loop() is not loop:  # that one, of the same id, is gone
+        dispatcher = self._dispatchers.get(id(loop), _no_dispatcher)()
+        if dispatcher is None:
+            dispatcher = self._new_dispatcher(loop)
+        its_loop = dispatcher.loop  # by a variable: Python 3.11 is slow to call what is no method
+        if its_loop() is not loop:  # of the same id, and gone
             dispatcher = self._new_dispatcher(loop)
         if self.closed or dispatcher.batches:
             self.check()
@@ -171,7 +173,8 @@ class LoopDriver(Driver):
         if call.deadline is not None:
             batcher.door(call, monotonic())
         if not self.admits_with_lock and not call.is_divided:
-            batcher.arrive(call)
+            arrive = batcher.arrive
+            arrive(call)
         elif not self._admit(dispatcher, call, waits):
             dispatcher.plan(loop)
         if call.deadline is not None:  # after it has been admitted
@@ -275,6 +278,11 @@ class LoopDriver(Driver):
             self._dispatchers[key] = reference
             self.resting[key] = dispatcher
         return dispatcher
+
+
+def _no_dispatcher() -> LoopDispatcher | None:
+    """Stand for the reference to a dispatcher of a loop that has none."""
+    return None
 
 
 def _forget_loop(resting: dict[int, LoopDispatcher], key: int, _: object) -> None:

@@ -111,12 +111,12 @@ class Window:
     """Whether any batch starts at once."""
     is_suspended = False
     """Whether no wait can save anything: then it is told only of batches, by `ran_suspended`."""
-    is_holding = False
-    """Whether a batch is held back that the end of another may let go."""
 
     def __init__(self, timeout_s: float | None) -> None:
         self.is_auto: bool = timeout_s is None
         self.timeout_s: float = DEFAULT_S if timeout_s is None else timeout_s
+        self.is_holding: bool = False
+        """Whether a batch is held back that the end of another may let go."""
         self.awaited: int = ANY_NUMBER
         """How many more calls end the wait that `start_at` has asked for."""
         self.reason: StartReason = StartReason.WINDOW

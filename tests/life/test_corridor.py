@@ -21,18 +21,18 @@ from tests.kit.script import run_script
 
 FRAMES = {
     # kind of call: frames of the package for its caller, and for the worker or the loop
-    "fn(x)": (9, 29),
-    "fn(x), a deadline": (13, 55),
-    "await fn.acall(x)": (15, 32),
-    "await fn(x), aio": (50, 0),
+    "fn(x)": (9, 25),
+    "fn(x), a deadline": (13, 51),
+    "await fn.acall(x)": (15, 28),
+    "await fn(x), aio": (45, 0),
     # Of each batch of a long list: a fiftieth of them come once a list.
-    "fn(items), a batch": (0.2, 21.5),
-    "await fn(items), aio, a batch": (25.6, 0),
+    "fn(items), a batch": (0.2, 18.7),
+    "await fn(items), aio, a batch": (21.9, 0),
 }
 FILES = {"fn(x)": 15, "await fn(x), aio": 17}
 """The modules of the package in which these frames are."""
 
-LINES = {"fn(x)": 4_300, "await fn(x), aio": 4_360}
+LINES = {"fn(x)": 4_280, "await fn(x), aio": 4_330}
 """The lines of these modules, all that they have."""
 
 MOST_ATTRIBUTES = 30

@@ -123,9 +123,8 @@ class Dispatcher(ABC):
         self.lock.free()
         try:
             with self:
-                batcher = self.batcher
                 if not is_known:
-                    mend(batcher, error)
+                    mend(self.batcher, error)
                     self._count_anew()
         except BaseException as another:
             self.lock.free()

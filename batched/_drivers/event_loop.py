@@ -186,8 +186,7 @@ class LoopDriver(Driver):
         call.note_context()
         try:
             with dispatcher:
-                batcher = dispatcher.batcher
-                return batcher.admit(call, wait=waits or self.may_wait, of_map=waits)
+                return dispatcher.batcher.admit(call, wait=waits or self.may_wait, of_map=waits)
         except BaseException as error:
             dispatcher.recover(error)
             raise

@@ -119,9 +119,8 @@ class ThreadDriver(Driver):
             return self._snapshot([self.batcher], amid_step=True)
         try:
             with self.dispatcher:
-                batcher = self.dispatcher.batcher
-                batcher.take_in()
-                return self._snapshot([batcher], amid_step=False)
+                self.batcher.take_in()
+                return self._snapshot([self.batcher], amid_step=False)
         except BaseException as error:
             self.dispatcher.recover(error)
             raise
@@ -135,9 +134,8 @@ class ThreadDriver(Driver):
         before = self.options
         try:
             with self.dispatcher:
-                batcher = self.dispatcher.batcher
                 self._follow(changes)
-                batcher.configure(self.options)
+                self.batcher.configure(self.options)
                 self.workers.set_most(self.options.max_concurrent_batches)
         except BaseException as error:
             self.dispatcher.recover(error, may_refuse=self.options is before)

@@ -73,7 +73,7 @@ class RequestCache(CachingCollator):
         behind = self._behind
         if cached.missing and behind is not None:
             cached.places = [place for place, result in enumerate(cached.results) if result is UNKNOWN]
-            keys = behind.keys(self._some_of(cached))
+            keys = behind.keys(self._picked(cached, cached.places))
             cached.behind = CachedCall(call, behind, keys, [])
             if not behind.callers_ask:
                 self.watch(cached)
@@ -81,16 +81,6 @@ class RequestCache(CachingCollator):
         if cached.missing:
             self._own_inputs(call)
         return cached
-
-    def _some_of(self, cached: RequestCall) -> Call:
-        """Return a call of the items that the cache has not, to be asked for their keys."""
-        call = cached.uncached
-        if not call.many:
-            return call
-        inputs = self.inner.pick(call.inputs, cached.places)
-        some = Call().begin(call.function, inputs, len(cached.places), True, call.arrived)  # noqa: FBT003
-        some.belong_with(call)
-        return some
 
     def watch(self, cached: CachedCall) -> None:
         """Watch the cache of the decorator: that of the request has been asked."""

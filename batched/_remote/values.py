@@ -198,7 +198,7 @@ _tables: list[Any] = []
 
 def is_plain(codec: Codec, value: Any) -> bool:
     """Whether `value` is small, and certain to have bytes that can be read: a text, numbers, an array."""
-    kind = value.__class__
+    kind = type(value)  # what it says of its class itself may be an error
     if kind in codec.plain:
         if kind is int:
             bits: int = value.bit_length()
@@ -214,9 +214,10 @@ def are_plain(codec: Codec, values: list[Any]) -> bool:
     kinds = {*map(type, values)}
     if kinds == {str} and str in codec.plain:
         return max(map(len, values)) <= _MOST_PLAIN
-    if len(kinds) == 1 and hasattr(values[0], "dtype") and _are_alike(values):
-        return is_plain(codec, values[0])
-    return all(is_plain(codec, each) for each in values)
+    if not is_plain(codec, values[0]):
+        return False
+    are_arrays = len(kinds) == 1 and codec.plain.isdisjoint(kinds)
+    return (are_arrays and _are_alike(values)) or all(is_plain(codec, each) for each in values)
 
 
 def _are_alike(arrays: list[Any]) -> bool:

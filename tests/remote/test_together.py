@@ -116,3 +116,28 @@ def test_calls_of_a_function_that_was_shut_down_are_all_refused(tmp_path: Path) 
         function.shutdown()
         answers = asyncio.run(all_of(client.f.acall, [1, 2, 3]))
     assert [type(answer) for answer in answers] == [batched.ClosedError] * 3
+
+
+class Odd:
+    """A result that raises what it likes, whatever it is asked for."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise KeyError(name)
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        raise LookupError("of no class")
+
+    def __reduce__(self) -> Any:
+        return str, ("odd",)
+
+
+@pytest.mark.parametrize("others", [[], [1, 2]], ids=["alone", "with others"])
+def test_a_result_that_refuses_attributes_in_its_own_way_is_sent(tmp_path: Path, others: list[int]) -> None:
+    """It is asked for none to find out whether it can share a frame."""
+    odd = object.__new__(Odd)
+    function = batched.dynamically(lambda items: [item or odd for item in items], timeout_ms=0)
+    bind = f"unix:{tmp_path}/s"
+    with serving(bind, functions={"f": function}), batched.connect(bind) as client:
+        assert client.f(1) == 1
+        assert asyncio.run(all_of(client.f.acall, [0, 0, *others])) == ["odd", "odd", *others]

@@ -285,10 +285,8 @@ def is_method(func: Any) -> bool:
     """
     if not isinstance(func, FunctionType) or func.__code__.co_varnames[:1] == ("self",):
         return True
-    place, _, name = func.__qualname__.rpartition(".")
-    if not place or place.endswith("<locals>"):
-        return False
-    return name != "<lambda>" or len(signature_of(func).parameters) > 1  # an instance, and items
+    place = func.__qualname__.rpartition(".")[0]
+    return bool(place) and not place.endswith("<locals>") and func.__code__.co_argcount != 1
 
 
 def name_of(func: Any, options: Options) -> str:

@@ -80,6 +80,8 @@ ASKS_FOR: dict[str, tuple[str, ...]] = {
         "test_a_call_from_inside_a_stage_is_refused",
         "test_a_call_from_inside_a_stage_would_wait_for_itself",
         "test_what_lands_after_the_cache_was_asked_does_not_run_twice",
+        # The object itself does not come through a socket.
+        "test_an_image_that_owns_its_memory_or_is_in_a_file_is_handed_out_as_it_is",
         # The server keeps the instance, and knows the signature.
         "test_an_instance_with_stages_is_collected_and_its_threads_end",
         "test_an_item_of_a_method_has_no_instance",

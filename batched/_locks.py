@@ -1,10 +1,12 @@
-"""A lock that an interrupt never leaves held."""
+"""A lock that neither an interrupt nor a fork leaves held."""
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
+from weakref import WeakSet
 
 if TYPE_CHECKING:
 
@@ -34,6 +36,33 @@ class InterruptedLock(RLock):
             except RuntimeError:  # the Ctrl-C came before it was acquired
                 pass
             raise
+
+
+def in_child(callback: Callable[[], object]) -> None:
+    """Have `callback` called in each child process, where there are forks: only this thread goes on there."""
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=callback)
+
+
+class Guard:
+    """Has a `lock`, which is another one in a child process: the thread that holds it may be the parent's."""
+
+    __slots__ = ("__weakref__", "lock")
+
+    def __init__(self) -> None:
+        self.lock: InterruptedLock = InterruptedLock()
+        _guards.add(self)
+
+
+_guards: WeakSet[Guard] = WeakSet()
+
+
+def _renew_locks() -> None:
+    for guard in _guards:
+        guard.lock = InterruptedLock()
+
+
+in_child(_renew_locks)
 
 
 class Freed:

@@ -101,10 +101,11 @@ class Profile:
             call = f", and a call {_CALL_MS} ms" if self.gain >= _LEAST_GAIN else ""
             return [f"Do not batch {self.name}: {why}{call}."]
         which = "items of similar length" if self.length_ms else "items"
-        gains = f"{which} are {self.gain:.3g} times as fast as alone, and larger batches gain little"
+        larger = "gain little" if self.batch_size < self.measured[-1].size else "were not tried"
+        gains = f"{which} are {self.gain:.3g} times as fast as alone"
         told = [
             f"A batch takes {self.batch_ms:.3g} ms, and {self.item_ms:.3g} ms for each item.",
-            f"Take batch_size={self.batch_size}: {gains}.",
+            f"Take batch_size={self.batch_size}: {gains}, and larger batches {larger}.",
         ]
         if self.length_ms:
             told.append(

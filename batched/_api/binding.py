@@ -6,17 +6,16 @@ keeps an instance alive.
 
 from __future__ import annotations
 
-import os
 import weakref
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import partial, update_wrapper
 from inspect import Signature, iscoroutinefunction
 from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, SupportsIndex, TypeAlias, TypeVar
 
 from batched._api.call_signature import signature_of_calls
-from batched._api.decorate import is_method, is_stream, name_of, named_by
+from batched._api.decorate import changed, is_method, is_stream, name_of, named_by
 from batched._api.pickling import alias_of, check_protocol, rebind, reduced, remake
 from batched._api.through_class import ThroughClass
 from batched._core.options import (
@@ -30,7 +29,7 @@ from batched._core.options import (
 from batched._core.parameters import annotations_of
 from batched._drivers.event_loop import LoopDriver
 from batched._drivers.thread import ThreadDriver
-from batched._locks import Freed, InterruptedLock
+from batched._locks import Freed, Guard
 from batched._parts.cache import CachingCollator
 from batched._parts.stack import join
 
@@ -40,21 +39,12 @@ DriverT = TypeVar("DriverT", bound=Driver)
 _new: Any = object.__new__
 
 _WITHOUT_WEAK_REFERENCES = (int, tuple, bytes)
+_MOST_VIEWS = 16  # with other call options, of which the state is kept
 """Their subclasses cannot have weak references, whatever `__slots__` says."""
 
 # A driver is made by one thread: to read the signature of a builtin in two at once fails in CPython 3.11.
 # Reentrant, as the garbage collector may run code that makes another driver.
-_making = InterruptedLock()
-
-
-def _after_fork() -> None:
-    """Replace the lock in the child: the thread that holds it may be the parent's."""
-    global _making  # noqa: PLW0603
-    _making = InterruptedLock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+_making = Guard()
 
 
 class Binding(Generic[DriverT]):
@@ -92,7 +82,7 @@ class Binding(Generic[DriverT]):
                     f"it cannot be a subclass of {base.__name__}: keep the {base.__name__} in an attribute"
                 )
             raise TypeError(f"{type(key).__qualname__} has batched methods, so {needs}") from None
-        with Freed(_making), _making:
+        with Freed(_making.lock), _making.lock:
             made = self.made(key)
             if made is None:
                 made = self.make(key)
@@ -135,6 +125,8 @@ class Shared(Generic[DriverT]):
     driver: DriverT | None = None
     collator: Any = None
     read: Any = None
+    of_options: dict[Any, Shared[DriverT]] = field(default_factory=dict)
+    """The state of its views with other call options, by what these change."""
 
 
 if TYPE_CHECKING:
@@ -321,8 +313,31 @@ class Bindable(Generic[DriverT]):
             }
             shared.view_class = type(base.__name__, (base,), members)
         view: Self = _new(shared.view_class)
-        view._shared = replace(shared, views={}, driver=None, **changes)  # it finds its driver when called
+        # It finds its driver when called.
+        view._shared = replace(shared, views={}, driver=None, of_options={}, **changes)
         view._key = key
+        return view
+
+    def _with(self, changes: Mapping[str, Any]) -> Self:
+        """Return a view of this object with changed call options; it may be made for each call."""
+        if "request_cache" in changes:  # which is new for each request
+            return self.with_call_options(changed(self._shared.call_options, changes))
+        shared = self._shared
+        key = tuple([(name, value, type(value)) for name, value in changes.items()])
+        try:
+            found = shared.of_options.get(key)
+        except TypeError:  # a value that is refused
+            found = None
+        if found is not None:
+            known: Self = _new(shared.view_class)
+            known._shared = found
+            known._key = self._owner()
+            return known
+        view: Self = self.with_call_options(changed(shared.call_options, changes))
+        if view is not self:
+            if len(shared.of_options) >= _MOST_VIEWS:  # perhaps a deadline that differs each time
+                shared.of_options.clear()
+            shared.of_options[key] = view._shared
         return view
 
     def with_call_options(self, options: CallOptions) -> Self:

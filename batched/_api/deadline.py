@@ -56,7 +56,7 @@ class Request(Block):
         with self._lock:
             self._calls.append((ref(driver), ref(call)))
             if len(self._calls) > self._most:
-                self._calls = [each for each in self._calls if _waits(each[1]())]
+                self._calls = [each for each in self._calls if (known := each[1]()) and known.missing]
                 self._most = _FEW + 2 * len(self._calls)
 
     def withdraw(self) -> None:
@@ -71,10 +71,6 @@ class Request(Block):
 
 
 BlockT = TypeVar("BlockT", bound=Block)
-
-
-def _waits(call: Call | None) -> bool:
-    return call is not None and bool(call.missing)
 
 
 @contextmanager

@@ -280,12 +280,15 @@ def written_for_class(func: Any) -> bool:
 def is_method(func: Any) -> bool:
     """Whether a function that a class has takes an instance first.
 
-    One that was written elsewhere may be the default of a field, which is read through the class.
+    One that was written elsewhere, or takes nothing else, may be the default of a field, which is read
+    through the class.
     """
     if not isinstance(func, FunctionType) or func.__code__.co_varnames[:1] == ("self",):
         return True
     place, _, name = func.__qualname__.rpartition(".")
-    return bool(place) and not place.endswith("<locals>") and name != "<lambda>"
+    if not place or place.endswith("<locals>"):
+        return False
+    return name != "<lambda>" or len(signature_of(func).parameters) > 1  # an instance, and items
 
 
 def name_of(func: Any, options: Options) -> str:

@@ -27,7 +27,6 @@ from batched._drivers.private_python import running_loop_or_none
 from batched._drivers.thread import ThreadDriver
 from batched._drivers.wakeups import own_errors
 from batched._drivers.workers import stacks_of
-from batched._parts.shapes import Example
 from batched._parts.stages import refuse_async
 from batched._parts.store import AsynchronousCacheError
 
@@ -138,14 +137,9 @@ class ThreadedFunction(DecoratedFunction[ThreadDriver]):
         """
         driver = self._open()
         driver.warn_on_loop("fn.warm_up(x)", "await fn.awarm_up(x)")
-        found = Example(driver.collator, driver.options, self._name, self, example, named)
-        shapes = found.batches()
-        for done, shape in enumerate(shapes, 1):
-            calls = driver.warm_up(partial(found.slices, *shape, monotonic()), in_task=False)
+        for calls in self._warm_ups(example, named, progress, in_task=False):
             for call in calls:
                 driver.collect(call)
-            if progress is not None:
-                progress(done, len(shapes))
 
     # -- looking and ending ---------------------------------------------------------------------------
 

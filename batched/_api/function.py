@@ -6,13 +6,13 @@ other ways to call it stand in `flavours`.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, Callable, Iterable
+from collections.abc import AsyncIterable, Callable, Iterable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from batched._api.amap import TaskReadAhead, amap_items
 from batched._api.binding import Bindable, Driver, DriverT
-from batched._api.decorate import changed, check_names, takes_changes, written_for_class
+from batched._api.decorate import check_names, takes_changes, written_for_class
 from batched._api.map_types import AsyncAnswers
 from batched._api.option_types import CallChanges, Changes
 from batched._api.streams import AsyncStream, open_async_stream
@@ -20,7 +20,7 @@ from batched._api.workers import explain_workers
 from batched._clock import monotonic
 from batched._core.call import Call
 from batched._core.explanation import explain
-from batched._core.option_checks import an_int
+from batched._core.option_checks import a_function, an_int
 from batched._core.options import NO_OPTIONS, CallOptions, Options, knows_lengths, live_options
 from batched._core.stats import Stats
 from batched._drivers.alarms import within
@@ -170,6 +170,7 @@ class DecoratedFunction(Bindable[DriverT]):
         call: Call = self._shared.collator.one(self, args, named, monotonic())
         self._shared.effective.apply_to(call)
         call.keep_errors = False  # a stream has no place for an error but its end
+        call.take_pieces()
         call.note_context()
         return call
 
@@ -238,7 +239,7 @@ class DecoratedFunction(Bindable[DriverT]):
             ValueError: An option is out of range.
 
         """
-        return self.with_call_options(changed(self._shared.call_options, changes))
+        return self._with(changes)
 
     @property
     def stats(self) -> Stats:
@@ -296,10 +297,7 @@ class DecoratedFunction(Bindable[DriverT]):
 
         """
         driver = self._open()
-        found = Example(driver.collator, driver.options, self._name, self, example, named)
-        shapes = found.batches()
-        for done, shape in enumerate(shapes, 1):
-            calls = driver.warm_up(partial(found.slices, *shape, monotonic()), in_task=True)
+        for calls in self._warm_ups(example, named, progress, in_task=True):
             try:
                 for call in calls:
                     await call.wait()
@@ -309,6 +307,23 @@ class DecoratedFunction(Bindable[DriverT]):
                 for call in calls:
                     driver.cancel(call)
                 raise
+
+    def _warm_ups(
+        self,
+        example: tuple[Any, ...],
+        named: dict[str, Any],
+        progress: Callable[[int, int], object] | None,
+        *,
+        in_task: bool,
+    ) -> Iterator[list[Call]]:
+        """Yield the calls of each shape, which have to be answered before the next are asked for."""
+        if progress is not None:
+            a_function("progress", progress, of="two numbers")
+        driver = self._driver
+        found = Example(driver.collator, driver.options, self._name, self, example, named)
+        shapes = found.batches()
+        for done, shape in enumerate(shapes, 1):
+            yield driver.warm_up(partial(found.slices, *shape, monotonic()), in_task=in_task)
             if progress is not None:
                 progress(done, len(shapes))
 

@@ -50,7 +50,7 @@ def alias_of(func: FunctionType, root: object) -> FunctionType:
         alias.__module__ = func.__module__
         alias.__qualname__ = f"{func.__qualname__}.plain_function"
         alias.__wrapped__ = func  # type: ignore[attr-defined]
-        vars(root)["_alias"] = alias
+        return vars(root).setdefault("_alias", alias)  # type: ignore[no-any-return]  # of the first thread
     return alias
 
 

@@ -165,7 +165,6 @@ class AsyncStream(_Consumer[T]):
 
 def open_stream(driver: ThreadDriver, call: Call) -> Stream[Any]:
     """Have `call` arrive at `driver`, and return its pieces, for threads."""
-    call.take_pieces()
     driver.post(call)
     try:
         return Stream(driver, call)
@@ -181,7 +180,6 @@ def open_async_stream(driver: Driver, call: Call) -> AsyncStream[Any]:
             f"{driver.name}: no running event loop: write `async for piece in fn.astream(item)` in a "
             f"coroutine"
         )
-    call.take_pieces()
     call.waiter = Bell()
     driver.post_async(call)
     try:

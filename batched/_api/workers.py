@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
 from operator import index
@@ -65,7 +65,10 @@ class WorkersStats:
     def functions(self) -> Mapping[str, FunctionShare]:
         """What all workers have run, by the name of the function."""
         names = dict.fromkeys(name for worker in self.workers for name in worker.functions)
-        return {name: _sum(each.functions.get(name) for each in self.workers) for name in names}
+        return {
+            name: _sum([each.functions[name] for each in self.workers if name in each.functions])
+            for name in names
+        }
 
     @property
     def busy(self) -> float:
@@ -268,7 +271,7 @@ def _names(workers: int | Iterable[str]) -> tuple[str, ...]:
 
 
 def _stats(worker: PoolWorker, since: float, now: float) -> WorkerStats:
-    served = {name: _share(each) for name, each in [*worker.served.items()]}
+    served = {name: _sum([each]) for name, each in [*worker.served.items()]}
     starts_since = worker.starts_since
     busy_s = sum([each.seconds for each in served.values()])
     if worker.busy_since is not None:
@@ -285,16 +288,11 @@ def _stats(worker: PoolWorker, since: float, now: float) -> WorkerStats:
     )
 
 
-def _share(served: Served) -> FunctionShare:
-    return FunctionShare(batches=served.batches, items=served.items, seconds=served.seconds)
-
-
-def _sum(shares: Iterable[FunctionShare | None]) -> FunctionShare:
-    known = [share for share in shares if share is not None]
+def _sum(shares: Sequence[Served | FunctionShare]) -> FunctionShare:
     return FunctionShare(
-        batches=sum([share.batches for share in known]),
-        items=sum([share.items for share in known]),
-        seconds=sum([share.seconds for share in known]),
+        batches=sum([share.batches for share in shares]),
+        items=sum([share.items for share in shares]),
+        seconds=sum([share.seconds for share in shares]),
     )
 
 

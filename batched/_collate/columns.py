@@ -6,14 +6,13 @@ import inspect
 import re
 import reprlib
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from numbers import Number
 from typing import Any
 
 from batched._collate.lists import ListCollator
-from batched._collate.used_up import is_used_up
 from batched._core.batch import Batch
-from batched._core.call import Call, Row, Slice, Wrapper
+from batched._core.call import Call, Row, Wrapper
 from batched._core.options import told_of_options
 from batched._core.parameters import signature_of
 
@@ -51,22 +50,15 @@ def is_setting(parameter: inspect.Parameter) -> bool:
     return not _LISTS.search(note if isinstance(note, str) else inspect.formatannotation(note))
 
 
-class ColumnCollator:
+class ColumnCollator(ListCollator):
     """Joins the columns that callers pass, one for each parameter, by position or by name.
 
     The calls of a batch pass the same parameters. A parameter that they leave out is not passed to the
     function, which has a default for it.
     """
 
-    chunk_size: int | None = None
-
     def __init__(self, name: str, parameters: list[inspect.Parameter], *, streams: bool = False) -> None:
-        self._name = name
-        self._rows = ListCollator(name, streams=streams)
-        self.split = self._rows.split
-        self.split_first = self._rows.split_first
-        self.elements = self._rows.elements
-        self.own = self._rows.own
+        super().__init__(name, streams=streams)
         self._signature = inspect.Signature(parameters)
         self._positions = [parameter.name for parameter in parameters if parameter.kind in _BY_POSITION]
         self._places = {parameter.name: at for at, parameter in enumerate(parameters)}
@@ -183,20 +175,11 @@ class ColumnCollator:
                     column.append(item)
         return columns
 
-    def can_repeat(self, batch: Batch) -> bool:
-        """Return whether no item of `batch` may be used up, in any column."""
-        return not any(
-            is_used_up(item)
-            for call, start, stop in batch.slices
-            for column in call.inputs
-            for item in (column[start:stop] if call.many else (column,))
-        )
-
-    def place(self, piece: Slice, part: list[Any]) -> None:
-        """Write `part` over the items of the first column, which becomes the results."""
-        call, start, stop = piece
-        results = call.results = call.inputs[0]
-        results[start:stop] = part
+    @staticmethod
+    def columns_of(call: Call) -> Sequence[Any]:
+        """Return the columns of `call`: the item in each, or the list of them."""
+        columns: list[Any] = call.inputs
+        return columns
 
 
 class _ByName:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any
 
@@ -89,12 +89,18 @@ class ListCollator:
                 items.append(call.inputs)
         return items
 
+    @staticmethod
+    def columns_of(call: Call) -> Sequence[Any]:
+        """Return the columns of `call`: here its item, or the list of its items, is the only one."""
+        return (call.inputs,)
+
     def can_repeat(self, batch: Batch) -> bool:
-        """Return whether no item of `batch` may be used up."""
+        """Return whether no item of `batch` may be used up, in any column."""
         return not any(
             is_used_up(item)
             for call, start, stop in batch.slices
-            for item in (call.inputs[start:stop] if call.many else (call.inputs,))
+            for column in self.columns_of(call)
+            for item in (column[start:stop] if call.many else (column,))
         )
 
     def split(self, outputs: Any, batch: Batch) -> list[Any]:
@@ -163,12 +169,12 @@ class ListCollator:
         return 0
 
     def place(self, piece: Slice, part: list[Any]) -> None:
-        """Write `part` over the inputs that it answers.
+        """Write `part` over the inputs that it answers, in the first column.
 
         The list of inputs becomes the list of results, so a long list takes no second one.
         """
         call, start, stop = piece
-        results = call.results = call.inputs
+        results = call.results = self.columns_of(call)[0]
         results[start:stop] = part
 
     def _rows(self, outputs: Any) -> list[Any]:

@@ -49,7 +49,7 @@ def _copy(result: Any) -> Any:  # noqa: PLR0911  one kind after another
         return deque(map(_copy, result), result.maxlen)
     if type(result) is UserList:
         return UserList(map(_copy, result))
-    if type(result) in _COPIED or is_like_an_array(type(result)):
+    if type(result) in _COPIED or is_like_an_array(type(result)) or _is_frame(type(result)):
         return copy(result)
     if issubclass(type(result), Mapping | list | tuple):  # such as a named tuple, or a model's outputs
         children = list(result.values()) if issubclass(type(result), Mapping) else result
@@ -69,6 +69,12 @@ Also the result itself if it cannot be copied, as it contains itself, say.
 _FIXED = {int, float, str, bool, bytes, type(None)}  # cannot be changed, and most rows are one of these
 _COPIED = {set, bytearray, array, BytesIO, StringIO}
 _STANDARD = {OrderedDict, defaultdict, Counter, UserDict}
+
+
+def _is_frame(kind: type) -> bool:
+    """Whether `kind` is one of pandas' tables and columns."""
+    others = type_named("pandas", "DataFrame"), type_named("pandas", "Series")
+    return any(other is not None and issubclass(kind, other) for other in others)
 
 
 def is_like_an_array(kind: type) -> bool:

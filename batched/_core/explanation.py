@@ -306,7 +306,7 @@ def _size(stats: Stats, options: Options, streams: bool) -> Iterator[str]:  # no
 
 
 def _fits(items: int) -> str:
-    return f"No more than {_count(items, 'item fits', 'items fit')} in memory."
+    return f"Batches have at most {_count(items, 'item', 'items')}, because larger ones ran out of memory."
 
 
 def _losing(stats: Stats) -> bool:
@@ -372,7 +372,7 @@ def _wait(stats: Stats, options: Options) -> Iterator[str]:
         yield "Batches never wait for more calls, because timeout_ms=0."
     elif learned is None:
         yield f"An incomplete batch waits until its oldest item is {short(timeout_ms)} ms old."
-    elif learned.wait_ms < timeout_ms / 1000:
+    elif not learned.waits:
         # Else they are full, or all callers are back.
         reason = ": that would cost more than it saves" if StartReason.NO_GAIN in stats.closed else ""
         yield f"Batches do not wait for more calls now{reason}."

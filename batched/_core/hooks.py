@@ -21,6 +21,7 @@ keeps, for each hook, the methods of the features that have it; mostly none.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 from batched._core.batch import Batch
@@ -30,33 +31,21 @@ from batched._core.river import River
 HOOKS = ("door", "queued", "look", "urgent", "start", "room", "took", "failed", "ended", "answered", "lesson")
 
 
+@dataclass(slots=True, eq=False)
 class Run:
     """A batch that has run, for all that learn from it."""
 
-    __slots__ = ("answered", "batch", "error", "is_divided", "is_lesson", "now", "size", "started")
-
-    def __init__(  # noqa: PLR0913
-        self,
-        batch: Batch,
-        started: float,
-        now: float,
-        answered: int,
-        error: BaseException | None,
-        *,
-        is_divided: bool = False,
-        is_lesson: bool = False,
-    ) -> None:
-        self.batch: Batch = batch
-        self.size: int = batch.size
-        self.started: float = started
-        self.now: float = now
-        self.answered: int = answered
-        """How many calls it has answered."""
-        self.error: BaseException | None = error
-        """What its function has raised, if it has."""
-        self.is_divided: bool = is_divided
-        """Whether its items run again."""
-        self.is_lesson: bool = is_lesson
+    batch: Batch
+    started: float
+    now: float
+    answered: int
+    """How many calls it has answered."""
+    error: BaseException | None
+    """What its function has raised, if it has."""
+    _: KW_ONLY
+    is_divided: bool = False
+    """Whether its items run again."""
+    is_lesson: bool = False
 
 
 class Feature:

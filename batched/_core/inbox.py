@@ -11,12 +11,24 @@ from batched._core.call import Call
 class Inbox:
     """Calls on their way to the queue, and when they are reason to wake the driver. Needs no lock."""
 
-    __slots__ = ("arrive", "arriving", "batch_s", "later", "leave", "leaving", "until", "wake_after")
+    __slots__ = (
+        "arrive",
+        "arrive_all",
+        "arriving",
+        "batch_s",
+        "later",
+        "leave",
+        "leaving",
+        "until",
+        "wake_after",
+    )
 
     def __init__(self) -> None:
         self.arriving: list[Call] = []
         self.arrive: Callable[[Call], None] = self.arriving.append
         """Note a call that has come. (The list's own method, as a method of ours would cost more than it.)"""
+        self.arrive_all: Callable[[list[Call]], None] = self.arriving.extend
+        """Note calls that have come together, in one step."""
         self.leaving: deque[Call] = deque()
         """Calls that are to be dropped: their callers have left."""
         self.leave: Callable[[Call], None] = self.leaving.append

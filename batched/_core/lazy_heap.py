@@ -7,12 +7,15 @@ from collections.abc import Callable, Iterator
 from heapq import heapify, heappop, heappush, heapreplace
 from itertools import count, islice
 from math import inf
+from operator import attrgetter
 from typing import Generic, TypeVar
 from weakref import ref
 
 from batched._core.call import Call
 
 LEAST_LIMIT = 64  # entries: beyond, those without a rank are cleared away
+
+_WAITING = attrgetter("waiting")
 
 EntryT = TypeVar("EntryT")
 RankT = TypeVar("RankT", float, tuple[float, int])
@@ -76,17 +79,27 @@ class LazyHeap(Generic[EntryT, RankT]):
         self._known.clear()
 
 
-class DeadlineHeap(LazyHeap[EntryT, float]):
-    """Entries in order of their deadline."""
+class DeadlineHeap(LazyHeap[ref[Call], float]):
+    """Calls in order of their deadline, as long as they wait. They are kept elsewhere."""
+
+    def __init__(self, waits: Callable[[Call], object]) -> None:
+        """Ask `waits` whether the deadline of a call still matters."""
+
+        def deadline(reference: ref[Call]) -> float | None:
+            call = reference()
+            return call.deadline if call is not None and waits(call) else None
+
+        super().__init__(deadline)
 
     def next(self) -> float:
         """Return the next deadline, `inf` if there is none."""
         return inf if self.first() is None else self.entries[0][0]
 
-    def passed(self, now: float) -> Iterator[EntryT]:
-        """Remove and return the entries with a deadline that has passed."""
+    def passed(self, now: float) -> Iterator[Call]:
+        """Remove and return the calls with a deadline that has passed."""
         while self.next() <= now:
-            yield self.pop()
+            if (call := self.pop()()) is not None:
+                yield call
 
 
 class Deadlines:
@@ -97,7 +110,7 @@ class Deadlines:
     """
 
     def __init__(self) -> None:
-        self._heap: DeadlineHeap[ref[Call]] = DeadlineHeap(_deadline_while_waiting)
+        self._heap: DeadlineHeap = DeadlineHeap(_WAITING)
         self.entries: list[tuple[float, int, ref[Call]]] = self._heap.entries
         self._lists: deque[ref[Call]] = deque()
         self._limit = LEAST_LIMIT
@@ -109,9 +122,7 @@ class Deadlines:
             self._lists.append(ref(call))
             if len(self._lists) > self._limit:
                 # Calls of which nothing waits would pile up behind one of which something does.
-                self._lists = deque(
-                    [each for each in self._lists if _deadline_while_waiting(each) is not None]
-                )
+                self._lists = deque([each for each in self._lists if (its := each()) and its.waiting])
                 self._limit = max(LEAST_LIMIT, 2 * len(self._lists))
 
     def clear(self) -> None:
@@ -155,11 +166,4 @@ class Deadlines:
 
     def passed(self, now: float) -> Iterator[Call]:
         """Remove and return the calls with a deadline that has passed."""
-        for reference in self._heap.passed(now):
-            if (call := reference()) is not None:
-                yield call
-
-
-def _deadline_while_waiting(reference: ref[Call]) -> float | None:
-    call = reference()
-    return call.deadline if call is not None and call.waiting else None
+        return self._heap.passed(now)

@@ -71,9 +71,9 @@ class StreamBatcher(Batcher):
             return self._refill(batch, now, lets_join)
         if self.leaving:  # others may wait for their room
             self.take_in()
-        for call in batch.calls:
-            if not call.is_over(now if call.takes_pieces else -inf):  # a future that has begun is never late
-                return None  # it may `yield from` an iterator that is no generator, which can be told nothing
+        # A future that has begun is never late.
+        if not all(call.is_over(now if call.takes_pieces else -inf) for call in batch.calls):
+            return None  # it may `yield from` an iterator that is no generator, which can be told nothing
         self._fail_late(batch.calls)
         return OVER
 
@@ -145,13 +145,11 @@ class StreamBatcher(Batcher):
 
     def _leave(self, batch: Batch, gone: Sequence[int]) -> None:
         """Remove the slices at these places: their calls are done, or not wanted any more."""
-        left = [batch.slices[at] for at in gone]
         for at in reversed(gone):
-            del batch.slices[at]
-        batch.size = len(batch.slices)
-        self.effects.released += [call for call, _, _ in left]
-        for piece in left:
+            piece = batch.slices.pop(at)
+            self.effects.released.append(piece[0])
             self.counters.left([piece], 1, piece[0].began)
+        batch.size = len(batch.slices)
         self.counters.failed += batch.failed
         batch.failed = 0
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Coroutine
 from contextvars import Context
 from math import inf
@@ -16,6 +15,7 @@ from batched._core.lazy_heap import DeadlineHeap
 from batched._core.task_awaitable import wake_all
 from batched._drivers.timers import Timer, call_later
 from batched._drivers.wakeups import WOKEN, set_unless_done
+from batched._locks import in_child
 
 _TURN_S = 0.001
 
@@ -29,7 +29,7 @@ class _Alarm:
     __slots__ = ("__weakref__", "_calls", "_timer", "_when")
 
     def __init__(self) -> None:
-        self._calls: DeadlineHeap[ref[Call]] = DeadlineHeap(_deadline_while_asleep)  # keeps no call alive
+        self._calls = DeadlineHeap(lambda call: not call.is_woken)
         self._when = inf  # when the timer goes off
         self._timer: Timer | None = None
 
@@ -50,10 +50,8 @@ class _Alarm:
     def _ring(self, loop: asyncio.AbstractEventLoop) -> None:
         self._when = inf
         try:
-            for watched in self._calls.passed(monotonic()):
-                call = watched()
-                if call is not None:
-                    wake_all([call], WOKEN)
+            for call in self._calls.passed(monotonic()):
+                wake_all([call], WOKEN)
         finally:  # also after Ctrl-C
             following = self._calls.next()
             if following < inf:
@@ -61,14 +59,8 @@ class _Alarm:
                 self._start(following, loop, _TURN_S)
 
 
-def _deadline_while_asleep(watched: ref[Call]) -> float | None:
-    call = watched()
-    return None if call is None or call.is_woken else call.deadline
-
-
 _alarms: WeakKeyDictionary[asyncio.AbstractEventLoop, ref[_Alarm]] = WeakKeyDictionary()
-if hasattr(os, "register_at_fork"):  # a timer may be the parent's alone
-    os.register_at_fork(after_in_child=_alarms.clear)
+in_child(_alarms.clear)  # a timer may be the parent's alone
 
 
 def watch(call: Call, loop: asyncio.AbstractEventLoop) -> None:

@@ -8,7 +8,7 @@ import sys
 import warnings
 
 from batched._drivers.private_python import running_loop_or_none
-from batched._locks import Freed, InterruptedLock
+from batched._locks import Freed, Guard
 from batched.errors import BlockingCallWarning
 
 _OWN = re.compile(r"batched\._|batched\.(aio|inference)")
@@ -17,17 +17,17 @@ _OWN = re.compile(r"batched\._|batched\.(aio|inference)")
 class LoopWarning:
     """Warns of the first call of a batcher that blocks an event loop."""
 
-    __slots__ = ("_lock", "_name", "may_warn")
+    __slots__ = ("_name", "guard", "may_warn")
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._lock = InterruptedLock()
+        self.guard: Guard = Guard()
         self.may_warn: bool = True
 
     def __call__(self, blocking: str, instead: str) -> None:
         """Warn, the first time, if this thread runs an event loop, that `blocking` is about to block it."""
         if self.may_warn and running_loop_or_none() is not None:
-            with Freed(self._lock), self._lock:
+            with Freed(self.guard.lock), self.guard.lock:
                 is_first, self.may_warn = self.may_warn, False
             if is_first:
                 _warn(self._name, blocking, instead)

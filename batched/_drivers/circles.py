@@ -8,7 +8,6 @@ futures, of which the caller may do something else before it waits.
 from __future__ import annotations
 
 import _thread
-import os
 import threading
 from collections.abc import Collection
 from typing import Any, Protocol
@@ -17,13 +16,14 @@ from weakref import ref
 from batched._core.call import Call
 from batched._drivers.current_batch import IN_THREAD
 from batched._drivers.current_worker import OF_THREAD
+from batched._locks import Freed, Guard, in_child
 
 WORKERS: set[int] = set()
 """The threads of all workers, by their ids."""
 
 # Reentrant, as a finalizer that calls a function may interrupt this anywhere. Workers add what they wait for
 # with the lock held, so of two calls that close a circle together the second one finds the first.
-_lock = threading.RLock()
+_guard = Guard()
 _waits: dict[int, tuple[ref[Call], ref[Asked]]] = {}
 
 
@@ -46,7 +46,7 @@ def note_wait(driver: Asked, call: Call) -> list[str] | None:
     that of `driver`, the one that it waits for, and so on, up to the one that this worker runs.
     """
     me = _thread.get_ident()
-    with _lock:
+    with Freed(_guard.lock), _guard.lock:
         circle = _way(me, driver, None, {})
         if circle is None:
             _waits[me] = ref(call), ref(driver)
@@ -116,12 +116,9 @@ def _wait_of(worker: int) -> tuple[Call | None, Asked | None]:
 
 
 def _after_fork() -> None:
-    """Forget the workers of the parent, of which another may have held the lock."""
-    global _lock  # noqa: PLW0603
-    _lock = threading.RLock()
+    """Forget the workers of the parent."""
     WORKERS.clear()
     _waits.clear()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+in_child(_after_fork)

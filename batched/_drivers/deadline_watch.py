@@ -11,6 +11,7 @@ import contextlib
 from collections import deque
 from collections.abc import Callable
 from math import inf
+from operator import attrgetter
 from weakref import ref
 
 from batched._clock import monotonic
@@ -88,7 +89,7 @@ class DeadlineWatch:
             if self._is_stopped or not self._added:
                 return
 
-    def _take_in(self, heap: DeadlineHeap[ref[Call]]) -> None:
+    def _take_in(self, heap: DeadlineHeap) -> None:
         """Move the calls that were added to the `heap`."""
         with contextlib.suppress(IndexError):  # empty
             while True:
@@ -99,11 +100,11 @@ class DeadlineWatch:
 
     def _watch(self) -> None:
         """Report late calls until no call is watched."""
-        heap: DeadlineHeap[ref[Call]] = DeadlineHeap(_deadline_while_unanswered)
+        heap = DeadlineHeap(attrgetter("missing"))
         while not self._is_stopped:
             self._take_in(heap)
             now = monotonic()
-            late = [call for each in heap.passed(now) for call in [each()] if call is not None]
+            late = [*heap.passed(now)]
             until = heap.next()
             if late:
                 try:
@@ -117,8 +118,3 @@ class DeadlineWatch:
                 self._until = until
                 self._wake.acquire(True, min(until - now, _thread.TIMEOUT_MAX))  # noqa: FBT003
                 self._until = inf
-
-
-def _deadline_while_unanswered(watched: ref[Call]) -> float | None:
-    call = watched()
-    return call.deadline if call is not None and call.missing else None

@@ -14,15 +14,12 @@ from batched._core.call import Call, release_inputs
 from batched._core.change import Change
 from batched._core.effects import Effects, let_go
 from batched._core.mending import give_up_all, give_up_batch, mend
+from batched._core.stream_batcher import StreamBatcher
 from batched._drivers.current_worker import cause_of
 from batched._drivers.driver import Driver
 from batched._drivers.step_lock import StepLock
 from batched._parts.in_flight import store
 from batched.errors import RestartWorker
-
-if TYPE_CHECKING:
-    from batched._core.stream_batcher import StreamBatcher
-
 
 _OF_LOCK = ("__enter__",)  # not in the class itself: pyright would take it for no method
 
@@ -134,9 +131,8 @@ class Dispatcher(ABC):
         self.lock.free()
         try:
             with self:
-                batcher = self.batcher
                 if not is_known:
-                    mend(batcher, error)
+                    mend(self.batcher, error)
                     self._count_anew()
         except BaseException as another:
             self.lock.free()
@@ -178,17 +174,13 @@ class Dispatcher(ABC):
         Returns what the function is to be told, `OVER` if no caller wants more.
         """
         split = batch.split(pieces, self.collator)
-        calls = batch.calls
         try:
             with self:
-                batcher = self.batcher
-                change = cast("StreamBatcher", batcher).step(batch, split, monotonic(), lets_join=lets_join)
+                streaming = cast("StreamBatcher", self.batcher)
+                return streaming.step(batch, split, monotonic(), lets_join=lets_join)
         except BaseException as error:
             self.recover(error, may_refuse=False)
-            if done := [call for call in calls if not call.missing]:  # perhaps gone from the batch
-                self._wake_callers(done)
             raise
-        return change
 
     @abstractmethod
     def _wake_callers(self, calls: list[Call]) -> None:

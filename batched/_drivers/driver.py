@@ -18,6 +18,7 @@ from batched._core.lessons import NOTHING, Lessons
 from batched._core.options import Options, has_stages
 from batched._core.stats import Stats
 from batched._core.stream_batcher import StreamBatcher
+from batched._drivers.fork_and_exit import register
 from batched._drivers.step_lock import StepLock, new_step_lock
 from batched._drivers.telling import Teller
 from batched._drivers.wakeups import error_of
@@ -54,6 +55,11 @@ class Driver(ABC):
         self._queue = queue
         self._takes_turns = False
         self.admits_with_lock: bool = admits_with_lock(options)
+        self._begin_anew()
+        register(self)
+
+    def after_fork(self) -> None:
+        """Start afresh in the child: calls, and what would answer them, are the parent's."""
         self._begin_anew()
 
     def _begin_anew(self) -> None:

@@ -16,16 +16,14 @@ from functools import partial
 from typing import Any
 
 from batched._clock import monotonic
-from batched._core.batcher import Batcher, NewQueue
+from batched._core.batcher import Batcher
 from batched._core.call import Call, Slice
-from batched._core.collator import Collator
 from batched._core.lessons import NOTHING, Lessons
-from batched._core.options import Options, has_stages
+from batched._core.options import has_stages
 from batched._core.stats import Stats
 from batched._drivers.alarms import watch
 from batched._drivers.current_batch import RUNNING
 from batched._drivers.driver import Driver
-from batched._drivers.fork_and_exit import register
 from batched._drivers.loop_dispatcher import LoopDispatcher
 from batched._drivers.loop_stages import StagedLoopDispatcher
 from batched._drivers.private_python import running_loop_or_none
@@ -46,22 +44,11 @@ class LoopDriver(Driver):
     with calls pending takes them along.
     """
 
-    def __init__(
-        self, options: Options, queue: NewQueue, collator: Collator, name: str, *, streams: bool
-    ) -> None:
-        super().__init__(options, queue, collator, name, streams=streams)
-        self._begin()
-        register(self)
-
-    def _begin(self) -> None:
+    def _begin_anew(self) -> None:
+        super()._begin_anew()
         self.resting: dict[int, LoopDispatcher] = {}  # by the id of their loop, as below
         self._dispatchers: dict[int, weakref.ref[LoopDispatcher]] = {}
         self._gone: Lessons = NOTHING  # of the loop, of those that are gone, that has learned most
-
-    def after_fork(self) -> None:
-        """Start afresh in the child: the loops, and the calls of their queues, are the parent's."""
-        self._begin_anew()
-        self._begin()
 
     # -- options and stats --------------------------------------------------------------------------------
 
@@ -202,8 +189,7 @@ class LoopDriver(Driver):
         call.note_context()
         try:
             with dispatcher:
-                batcher = dispatcher.batcher
-                return batcher.admit(call, wait=waits or self.may_wait, of_map=waits)
+                return dispatcher.batcher.admit(call, wait=waits or self.may_wait, of_map=waits)
         except BaseException as error:
             dispatcher.recover(error)
             raise

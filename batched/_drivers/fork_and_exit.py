@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import _thread
 import atexit
-import os
 import sys
 import threading
 import weakref
@@ -17,6 +16,7 @@ from batched._drivers.private_python import (
     free_lock_of_starts,
     holds_lock_of_starts,
 )
+from batched._locks import in_child
 
 
 class Forkable(Protocol):
@@ -28,7 +28,7 @@ class Forkable(Protocol):
 
 
 @runtime_checkable
-class Worker(Forkable, Protocol):
+class HasThreads(Forkable, Protocol):
     """A batcher with threads of its own."""
 
     idents: set[int]
@@ -54,8 +54,8 @@ def live() -> list[Forkable]:
     return [batcher for reference in _live.valuerefs() if (batcher := reference()) is not None]
 
 
-def _workers() -> list[Worker]:
-    return [batcher for batcher in live() if isinstance(batcher, Worker)]
+def _workers() -> list[HasThreads]:
+    return [batcher for batcher in live() if isinstance(batcher, HasThreads)]
 
 
 NO_THREAD = (RuntimeError, MemoryError)
@@ -115,7 +115,7 @@ def at_exit() -> None:
     for worker in workers:
         worker.shutdown(wait=True, cancel_futures=True)
     for batcher in live():  # those of event loops, which have no threads to end
-        if not isinstance(batcher, Worker) and (teller := getattr(batcher, "teller", None)) is not None:
+        if not isinstance(batcher, HasThreads) and (teller := getattr(batcher, "teller", None)) is not None:
             teller.flush()
 
 
@@ -128,5 +128,4 @@ if HAS_DAEMONS:
     atexit.register(at_exit)
 else:
     call_before_threads_are_joined(at_exit)
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+in_child(_after_fork)

@@ -162,8 +162,7 @@ class LoopDispatcher(Dispatcher):
         found: Batch | float | None = None
         try:
             with self:
-                batcher = self.batcher
-                found = batcher.next(monotonic())
+                found = self.batcher.next(monotonic())
         except BaseException as error:
             if not self._gives_up(error):
                 raise
@@ -264,8 +263,7 @@ class LoopDispatcher(Dispatcher):
         """Plan what a free slot does."""
         try:
             with self:
-                batcher = self.batcher
-                delay = batcher.plan(monotonic())
+                delay = self.batcher.plan(monotonic())
             self._wait(delay, loop)
         except BaseException as error:  # Ctrl-C: the timer may be gone
             is_fault = self._gives_up(error)

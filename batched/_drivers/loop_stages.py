@@ -17,7 +17,6 @@ from typing import Any
 
 from batched._clock import monotonic
 from batched._core.batch import Batch
-from batched._core.options import Options
 from batched._drivers.current_batch import are_left
 from batched._drivers.loop_dispatcher import LoopDispatcher
 from batched._drivers.timers import call_later
@@ -82,10 +81,6 @@ class StagedLoopDispatcher(LoopDispatcher):
     @_most.setter
     def _most(self, most: int) -> None:
         """Do nothing: with stages it is always one."""
-
-    def configure(self, options: Options) -> None:
-        """Follow new options from the next batch on. Needs the lock; `replan` is to follow."""
-        self.batcher.configure(options)
 
     # -- the tasks ----------------------------------------------------------------------------------------
 

@@ -29,22 +29,6 @@ from batched._logs import log
 _WEIGHT = 1 / 8  # of one batch in what is learned of the wait for a worker
 
 
-class SharedWork(Work, Protocol):
-    """What shared workers do of one function."""
-
-    def drop_departed(self) -> None:
-        """Drop the calls that their callers have left."""
-        ...
-
-    def refuse(self, error: BaseException) -> None:
-        """Give `error` to all calls that wait, and to those that run again, as no worker will run them."""
-        ...
-
-    def tell(self) -> None:
-        """Wake the callers that have been refused."""
-        ...
-
-
 class Pool(Protocol):
     """The workers, as one function sees them."""
 
@@ -186,7 +170,7 @@ class SharedWorkers(Seat):
     """No worker is this function's alone, so none takes its next batch as it ends one."""
     members: frozenset[threading.Thread] = frozenset()
 
-    def __init__(self, dispatcher: SharedWork, times: WorkerTimes, when_ended: Callable[[], object]) -> None:
+    def __init__(self, dispatcher: Work, times: WorkerTimes, when_ended: Callable[[], object]) -> None:
         pool = times.pool
         super().__init__(pool.agenda.turns.account(dispatcher.name, dispatcher.driver.options.weight))
         self._times = times

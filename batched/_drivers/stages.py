@@ -18,9 +18,8 @@ from typing import Any
 
 from batched._clock import monotonic
 from batched._core.batch import Batch
-from batched._core.batcher import Batcher
 from batched._drivers.circles import WORKERS, forget_worker
-from batched._drivers.current_batch import IN_THREAD, are_left
+from batched._drivers.current_batch import are_left
 from batched._drivers.driver import Driver
 from batched._drivers.fork_and_exit import NO_THREAD, new_thread, start_thread
 from batched._drivers.stages_in_turn import StagesInTurn, ThreadPassage
@@ -164,7 +163,6 @@ class StagedThreadDispatcher(StagesInTurn):
         if passage.is_ready is not None:
             passage.is_ready.acquire()  # until it is prepared
         else:
-            IN_THREAD[_thread.get_ident()] = batch
             self._prepare(passage)
         if passage.failure is None:
             if are_left(batch.slices):
@@ -189,7 +187,6 @@ class StagedThreadDispatcher(StagesInTurn):
     def _run_function(self, passage: ThreadPassage) -> None:
         """Run the batch function, while another thread may prepare the next batch."""
         batch = passage.batch
-        IN_THREAD[_thread.get_ident()] = batch
         with self:
             batcher = self.batcher
             self._overlap.begins(batch, monotonic())
@@ -211,23 +208,22 @@ class StagedThreadDispatcher(StagesInTurn):
                 return self._taken.batch
             if passage.failure is not None:
                 return None
-            if self.driver.closed:
-                batcher.drain()
             if batcher.has_calls:
-                found = self._take_ahead(batcher, monotonic())
+                found = self._take_ahead(monotonic())
                 if isinstance(found, Batch):
                     return found
             self._is_busy = True  # it finishes the batch: calls that come meanwhile can be prepared
             batcher.wake_after = self._overlap.lacks()
         return None
 
-    def _take_ahead(self, batcher: Batcher, now: float) -> Batch | float | None:
+    def _take_ahead(self, now: float) -> Batch | float | None:
         """Return the next batch if it is to run beside those before it, or the seconds until then.
 
         That may be the batch ahead, to be prepared anew.
         """
         if self._ahead is not None:
-            return self._give_up_ahead(batcher, self._ahead, now)
+            return self._give_up_ahead(self._ahead, now)
+        batcher = self.batcher
         batcher.plan(now)  # so that what has arrived is in the queue
         at = self._overlap.look_at(now)
         found: Batch | float | None = None
@@ -255,7 +251,7 @@ class StagedThreadDispatcher(StagesInTurn):
         with self:
             batcher = self.batcher
             now = monotonic()
-            self._answer(batcher, passage, now)
+            self._answer(passage, now)
             if self._current is passage:
                 self._current = None
                 self._is_busy = False
@@ -266,8 +262,6 @@ class StagedThreadDispatcher(StagesInTurn):
             elif looks:
                 # A batch is taken only after callers that were answered, and callbacks of their futures, had
                 # a chance to call again or to leave.
-                if self.driver.closed:
-                    batcher.drain()
                 found = batcher.next(now, answers_first=True)
             waits = batcher.has_calls
         if waits and not looks:
@@ -291,9 +285,8 @@ class StagedThreadDispatcher(StagesInTurn):
                     found = 0.0
                 continue
             with self:
-                batcher = self.batcher
-                batcher.drain()
-                found = batcher.next(monotonic())
+                self.batcher.drain()
+                found = self.batcher.next(monotonic())
         self._preparer.end()
         self._finisher.end()
         super().end_thread()
@@ -315,7 +308,7 @@ class StagedThreadDispatcher(StagesInTurn):
                 batcher = self.batcher
                 if not self._is_busy:
                     return None
-                found = self._take_ahead(batcher, monotonic())
+                found = self._take_ahead(monotonic())
                 lacks = batcher.wake_after
                 if isinstance(found, Batch):
                     passage = ThreadPassage(found)
@@ -325,7 +318,6 @@ class StagedThreadDispatcher(StagesInTurn):
             if passage is None:
                 has_come = lacks is not None and len(batcher.arriving) >= lacks
                 return 0.0 if has_come or isinstance(found, Batch) else found
-            IN_THREAD[_thread.get_ident()] = passage.batch
             self._prepare(passage)
         except BaseException as error:
             if passage is not None:
@@ -336,8 +328,9 @@ class StagedThreadDispatcher(StagesInTurn):
                 passage.is_ready.release()
         return 0.0  # calls may have come that it is to be prepared anew for
 
-    def _give_up_ahead(self, batcher: Batcher, ahead: ThreadPassage, now: float) -> Batch | None:
+    def _give_up_ahead(self, ahead: ThreadPassage, now: float) -> Batch | None:
         """Return the batch ahead, to be prepared anew with calls that have come, if that costs less."""
+        batcher = self.batcher
         more = batcher.may_join(ahead.batch)
         if ahead.failure is None and more and self._overlap.gives_up(ahead.batch, more, now):
             batcher.join(ahead.batch, more, batcher.queue, now)
@@ -354,7 +347,6 @@ class StagedThreadDispatcher(StagesInTurn):
         passage = self._finishing
         if passage is None:
             return
-        IN_THREAD[_thread.get_ident()] = passage.batch
         self._finish(passage)
         self._report(passage, looks=False)
         self._end_finishing()

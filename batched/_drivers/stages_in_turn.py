@@ -11,7 +11,6 @@ from typing import Any
 
 from batched._clock import monotonic
 from batched._core.batch import Batch
-from batched._core.batcher import Batcher
 from batched._drivers.current_batch import IN_THREAD, are_left
 from batched._drivers.thread_dispatcher import ThreadDispatcher
 from batched._parts.stages import Passage
@@ -29,6 +28,9 @@ class ThreadPassage(Passage):
         """The error of the stage that has failed, for the callers to handle, whatever it is."""
         self.is_ready: _thread.LockType | None = None  # held while another thread prepares it
 
+    def __enter__(self) -> None:
+        IN_THREAD[_thread.get_ident()] = self.batch
+
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool | None:
         super().__exit__(kind, error, trace)
         self.failure = error
@@ -45,7 +47,6 @@ class StagesInTurn(ThreadDispatcher):
     def run(self, batch: Batch) -> Batch | float | None:
         """Have `batch` pass its stages, and answer its calls."""
         passage = ThreadPassage(batch)
-        IN_THREAD[_thread.get_ident()] = batch
         self._prepare(passage)
         if passage.failure is None:
             if are_left(batch.slices):
@@ -55,9 +56,8 @@ class StagesInTurn(ThreadDispatcher):
         if passage.failure is None:
             self._finish(passage)
         with self:
-            batcher = self.batcher
-            self._answer(batcher, passage, monotonic())
-        if passage.failure is not None or batcher.leaving:
+            self._answer(passage, monotonic())
+        if passage.failure is not None or self.batcher.leaving:
             self.workers.wake()  # a half may run in another worker, or calls were left while they ran
         passage.clear()
         batch.clear()
@@ -88,20 +88,19 @@ class StagesInTurn(ThreadDispatcher):
                 outputs = self._value(steps.finish(outputs), "finish", batch)
             passage.outputs = batch.split(outputs, self.collator)
 
-    def _answer(self, batcher: Batcher, passage: ThreadPassage, now: float) -> None:
+    def _answer(self, passage: ThreadPassage, now: float) -> None:
         """Tell the batcher what has become of a batch. Needs the lock."""
         batch = passage.batch
-        batcher.spent(batch, tuple(passage.seconds), now)
+        self.batcher.spent(batch, tuple(passage.seconds), now)
         if passage.failure is None:
-            batcher.finish(batch, passage.outputs, now)
+            self.batcher.finish(batch, passage.outputs, now)
         else:
             self.fail(batch, passage.failure, now)
 
     def _end_unwanted(self, passage: ThreadPassage) -> None:
         """Forget a batch of which all callers have left."""
         with self:
-            batcher = self.batcher
-            batcher.end_unwanted(passage.batch, monotonic())
+            self.batcher.end_unwanted(passage.batch, monotonic())
         passage.clear()
         passage.batch.clear()
 

@@ -27,7 +27,7 @@ from batched._drivers.blocking import LoopWarning
 from batched._drivers.circles import WORKERS, note_wait
 from batched._drivers.deadline_watch import DeadlineWatch
 from batched._drivers.driver import Driver
-from batched._drivers.fork_and_exit import park_at_exit, register
+from batched._drivers.fork_and_exit import park_at_exit
 from batched._drivers.shared_workers import SharedWorkers, WorkerTimes
 from batched._drivers.stages import StagedThreadDispatcher
 from batched._drivers.stages_in_turn import StagesInTurn
@@ -66,17 +66,16 @@ class ThreadDriver(Driver):
         self.worker_times: WorkerTimes | None = (  # pyright: ignore[reportIncompatibleVariableOverride]
             None if self.pool is None else WorkerTimes(self.pool)
         )
-        super().__init__(options, queue, collator, name, streams=streams)
         self._awaits = awaits
+        super().__init__(options, queue, collator, name, streams=streams)
         self.warn_on_loop: LoopWarning = LoopWarning(name)
         self._owner = weakref.ref(owner, self._retire)
-        self._begin()
         if self.pool is not None:
             self.pool.add(self)
             self.closed: bool = self.pool.closed
-        register(self)
 
-    def _begin(self) -> None:
+    def _begin_anew(self) -> None:
+        super()._begin_anew()
         self.deadline_watch: DeadlineWatch = DeadlineWatch(self.name, partial(_drop_late, weakref.ref(self)))
         kind: type[ThreadDispatcher] = ThreadDispatcher
         if has_stages(self.options):
@@ -100,8 +99,7 @@ class ThreadDriver(Driver):
                 call.waiting = 0
                 call.fail(ClosedError(f"{self.name}: this call belongs to the parent process"))
         self.dispatcher.runners.after_fork()
-        self._begin_anew()
-        self._begin()
+        super().after_fork()
 
     @property
     def members(self) -> Collection[threading.Thread]:
@@ -121,9 +119,8 @@ class ThreadDriver(Driver):
             return self._snapshot([self.batcher], amid_step=True)
         try:
             with self.dispatcher:
-                batcher = self.dispatcher.batcher
-                batcher.take_in()
-                return self._snapshot([batcher], amid_step=False)
+                self.batcher.take_in()
+                return self._snapshot([self.batcher], amid_step=False)
         except BaseException as error:
             self.dispatcher.recover(error)
             raise
@@ -137,9 +134,8 @@ class ThreadDriver(Driver):
         before = self.options
         try:
             with self.dispatcher:
-                batcher = self.dispatcher.batcher
                 self._follow(changes)
-                batcher.configure(self.options)
+                self.batcher.configure(self.options)
                 self.workers.set_most(self.options.max_concurrent_batches)
         except BaseException as error:
             self.dispatcher.recover(error, may_refuse=self.options is before)
@@ -225,13 +221,11 @@ class ThreadDriver(Driver):
             raise
 
     def push_all(self, calls: list[Call]) -> bool:
-        """Have calls without deadlines arrive together; return False if they have to come one by one."""
+        """Have calls of single items, without deadlines, arrive together; False if only one by one."""
         if self.closed or self.admits_with_lock or _thread.get_ident() in WORKERS:
             return False
-        if True in [call.is_divided for call in calls]:
-            return False
         batcher = self.batcher
-        batcher.arriving.extend(calls)  # in one step, as each alone
+        batcher.arrive_all(calls)
         if batcher.wake_after is not None and any(map(batcher.wakes, calls)):
             self.workers.wake()
         return True

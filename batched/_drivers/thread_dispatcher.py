@@ -18,7 +18,6 @@ from batched._core.change import Change
 from batched._core.mending import close
 from batched._drivers.current_batch import DROP_DEPARTED, IN_THREAD, RUNNING
 from batched._drivers.current_worker import OF_THREAD, Worker
-from batched._drivers.dispatcher import Dispatcher
 from batched._drivers.driver import Driver
 from batched._drivers.fork_and_exit import is_exiting
 from batched._drivers.generators import run_steps
@@ -26,11 +25,11 @@ from batched._drivers.runners import Runners
 from batched._drivers.shared_workers import SharedWorkers, WorkerTimes
 from batched._drivers.step_lock import new_step_lock
 from batched._drivers.wakeups import settle, wake
-from batched._drivers.workers import Workers
+from batched._drivers.workers import Work, Workers
 from batched._logs import log_error
 
 
-class ThreadDispatcher(Dispatcher):
+class ThreadDispatcher(Work):
     """Asks the batcher for batches, and runs them, in the threads of `workers`."""
 
     def __init__(
@@ -97,8 +96,6 @@ class ThreadDispatcher(Dispatcher):
                 is_alone = True
                 # A batch is taken only after callers that were answered, and callbacks of their futures, had
                 # a chance to call again or to leave.
-                if self.driver.closed:
-                    batcher.drain()
                 found = batcher.next(now, answers_first=True)
         if not is_alone and (failure is not None or batcher.leaving):
             # Another worker may be asleep and have the turn: a half may run in it, and it lets go of calls

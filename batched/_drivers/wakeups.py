@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import InvalidStateError
@@ -14,6 +13,7 @@ from weakref import ref
 from batched._core.call import Call
 from batched._core.task_awaitable import TaskAwaitable, still_asleep, wake_all
 from batched._drivers.fork_and_exit import park_at_exit
+from batched._locks import in_child
 from batched._logs import log_error
 from batched.errors import BatchError, copied, for_event_loop, for_future, is_error
 
@@ -164,8 +164,7 @@ class Outbox:
 
 # By the id of their loop: to look in a `WeakKeyDictionary` takes five times as long, for each batch.
 _outboxes: dict[int, ref[Outbox]] = {}
-if hasattr(os, "register_at_fork"):  # a wake-up under way may be the parent's alone
-    os.register_at_fork(after_in_child=_outboxes.clear)
+in_child(_outboxes.clear)  # a wake-up under way may be the parent's alone
 
 
 def _send(loop: Any, calls: list[Call]) -> None:

@@ -13,11 +13,11 @@ import logging
 import threading
 import weakref
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from contextvars import copy_context
-from functools import partial
 from math import inf
 from operator import attrgetter
-from typing import Any, Protocol
+from typing import Any
 
 from batched._clock import monotonic
 from batched._core.batch import Batch
@@ -25,10 +25,10 @@ from batched._core.halves import Aside
 from batched._core.shared_turns import Account
 from batched._drivers.circles import WORKERS, forget_worker
 from batched._drivers.current_worker import BROKEN, OF_THREAD, Worker
-from batched._drivers.fork_and_exit import NO_THREAD, new_thread, register
+from batched._drivers.fork_and_exit import NO_THREAD, HasThreads, new_thread, register
 from batched._drivers.runners import Runners
 from batched._drivers.shared_workers import Agenda, SharedWorkers
-from batched._drivers.step_lock import new_step_lock
+from batched._drivers.step_lock import StepLock, new_step_lock
 from batched._drivers.workers import TurnTakers
 from batched._logs import log, log_error
 from batched._policy.chains import forget_variables
@@ -37,14 +37,6 @@ from batched.errors import ClosedError
 _AGAIN = 10.0  # times as long as a failed start took, a worker waits for its next try while others work
 _LEAST_PAUSE_S = 1.0
 _RESTARTS = "%s: restarting the worker %r after %s"
-
-
-class CanShutDown(Protocol):
-    """The driver of a function."""
-
-    def shutdown(self, *, wait: bool, cancel_futures: bool) -> None:
-        """Take no more calls, run or cancel those in the queue."""
-        ...
 
 
 class Served:
@@ -85,7 +77,8 @@ class PoolWorker:
         self.error: BaseException | None = None
         """Why its last start failed."""
         self.not_before = -inf
-        self.when_started: list[Callable[[BaseException | None], object]] = []
+        self.when_started: list[Future[None]] = []
+        """What `start` waits for."""
 
     def count(self, name: str, batch: Batch, size: int) -> None:
         """Count a batch of the function of this name, of this `size` as it began; or its last step.
@@ -119,7 +112,7 @@ class WorkerPool(TurnTakers):
         self.initializer = initializer
         self.workers: list[PoolWorker] = [PoolWorker(index, each) for index, each in enumerate(names)]
         self.agenda: Agenda = Agenda()
-        self._drivers: weakref.WeakValueDictionary[int, CanShutDown] = weakref.WeakValueDictionary()
+        self._drivers: weakref.WeakValueDictionary[int, HasThreads] = weakref.WeakValueDictionary()
         self.idents: set[int] = set()
         self.runners: Runners = Runners()
         self._handle: weakref.ref[Any] | None = None
@@ -146,7 +139,7 @@ class WorkerPool(TurnTakers):
 
     def renew_locks(self) -> None:
         """Make the locks anew. Only while there is no worker."""
-        self.lock = new_step_lock()
+        self.lock: StepLock = new_step_lock()
         super().renew_locks()
 
     def end_with(self, handle: object) -> None:
@@ -160,7 +153,7 @@ class WorkerPool(TurnTakers):
 
     # -- functions ----------------------------------------------------------------------------------------
 
-    def add(self, driver: CanShutDown) -> None:
+    def add(self, driver: HasThreads) -> None:
         """Have `driver` be shut down with these workers."""
         self._drivers[id(driver)] = driver
 
@@ -227,20 +220,16 @@ class WorkerPool(TurnTakers):
             raise RuntimeError(
                 f"start() was called in a worker of {self.name!r}, which would wait for itself"
             )
-        gates: list[_thread.LockType] = []
-        errors: list[BaseException] = []
+        starting: list[Future[None]] = []
         if not self.closed:
             with self.lock.later, self.lock:
                 for worker in self.workers:
                     if worker.thread not in self.members:  # one that has failed may still be ending
                         self._start_thread(worker)
                     if worker.current is None:
-                        gate = _thread.allocate_lock()
-                        gate.acquire()
-                        worker.when_started.append(partial(_has_started, gate, errors))
-                        gates.append(gate)
-        for gate in gates:
-            gate.acquire()
+                        starting.append(Future())
+                        worker.when_started.append(starting[-1])
+        errors = [error for future in starting if (error := future.exception()) is not None]
         if self.closed:
             raise ClosedError(f"the workers {self.name!r} were shut down")
         if errors:
@@ -293,8 +282,8 @@ class WorkerPool(TurnTakers):
         worker.current = OF_THREAD[_thread.get_ident()] = Worker(worker.index, worker.name, state)
         with self.lock.later, self.lock:
             told, worker.when_started = worker.when_started, []
-        for tell in told:
-            tell(None)
+        for future in told:
+            future.set_result(None)
         return True
 
     def _could_not_start(self, worker: PoolWorker, error: BaseException, began: float) -> None:
@@ -419,7 +408,7 @@ class WorkerPool(TurnTakers):
         me = _thread.get_ident()
         self.runners.close_here(self.name)
         forget_worker()
-        told: list[Callable[[BaseException | None], object]] = []
+        told: list[Future[None]] = []
         with self.lock.later, self.lock:
             self.idents.discard(me)
             self.members.discard(threading.current_thread())
@@ -428,17 +417,11 @@ class WorkerPool(TurnTakers):
                 told, worker.when_started = worker.when_started, []
             error = worker.error
             is_last = not self.members
-        for tell in told:
-            tell(error)
+        for future in told:
+            future.set_exception(error)
         self._wake_sleeper()  # the next one may have to end too
         if is_last and self.agenda.asking:
             self._start()
-
-
-def _has_started(gate: _thread.LockType, errors: list[BaseException], error: BaseException | None) -> None:
-    if error is not None:
-        errors.append(error)
-    gate.release()
 
 
 async def _awaited(awaitable: Any) -> Any:

@@ -8,13 +8,11 @@ import threading
 import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Protocol
 
 from batched._clock import monotonic
 from batched._core.batch import Batch
-from batched._core.batcher import Batcher
 from batched._drivers.circles import WORKERS, forget_worker
-from batched._drivers.driver import Driver
+from batched._drivers.dispatcher import Dispatcher
 from batched._drivers.fork_and_exit import NO_THREAD, new_thread, start_thread
 from batched._drivers.private_python import frames_of_threads
 from batched._drivers.step_lock import StepLock, is_outdated
@@ -23,45 +21,44 @@ from batched._logs import log_error
 _PAUSE_S = 0.0005
 
 
-class Work(Protocol):
+class Work(Dispatcher):
     """What workers do: they take batches in a step, `with work`, and run them."""
 
-    batcher: Batcher
-    lock: StepLock
-    name: str
-    driver: Driver
-
-    def __enter__(self) -> bool:
-        """Take the lock."""
-        ...
-
-    def __exit__(self, *_: object) -> None:
-        """Leave the lock, and do what follows from the step."""
-        ...
-
+    @abstractmethod
     def begin_thread(self, index: int) -> None:
         """Prepare this thread, the worker of this index, which begins, for batches."""
-        ...
 
-    def run(self, batch: Batch) -> Batch | float | None:
-        """Run `batch` and answer its calls; return what the next look would find, 0.0 if there was none."""
-        ...
-
-    def give_up(self, batch: Batch | None, error: BaseException) -> None:
-        """Answer `batch`, or all calls if there is none, with `error`, a fault of this library."""
-        ...
-
-    def turn_away(self, error: BaseException | None) -> None:
-        """Answer all calls that wait with `error`, or as after the end: no worker will run them."""
-        ...
-
-    def renew_locks(self) -> None:
-        """Make all locks anew, as a library has put locks of its own in Python's place."""
-        ...
-
+    @abstractmethod
     def end_thread(self) -> None:
         """Release what belongs to this thread, which ends."""
-        ...
+
+    @abstractmethod
+    def run(self, batch: Batch) -> Batch | float | None:
+        """Run `batch` and answer its calls; return what the next look would find, 0.0 if there was none."""
+
+    @abstractmethod
+    def give_up(self, batch: Batch | None, error: BaseException) -> None:
+        """Answer `batch`, or all calls if there is none, with `error`, a fault of this library."""
+
+    @abstractmethod
+    def turn_away(self, error: BaseException | None) -> None:
+        """Answer all calls that wait with `error`, or as after the end: no worker will run them."""
+
+    @abstractmethod
+    def renew_locks(self) -> None:
+        """Make all locks anew, as a library has put locks of its own in Python's place."""
+
+    @abstractmethod
+    def drop_departed(self) -> None:
+        """Drop the calls that their callers have left."""
+
+    @abstractmethod
+    def refuse(self, error: BaseException) -> None:
+        """Give `error` to all calls that wait, and to those that run again, as no worker will run them."""
+
+    @abstractmethod
+    def tell(self) -> None:
+        """Wake the callers that have been refused."""
 
 
 class TurnTakers(ABC):
@@ -192,7 +189,7 @@ class Workers(TurnTakers):
 
     def renew_locks(self) -> None:
         """Make the locks anew; that of the work is new already. Only while there is no worker."""
-        self.lock = self._work.lock
+        self.lock: StepLock = self._work.lock
         super().renew_locks()
 
     # -- for callers, without the lock --------------------------------------------------------------------
@@ -342,7 +339,7 @@ class Workers(TurnTakers):
             self.members.discard(threading.current_thread())
             if self.members:
                 return
-            self.ended = True
+            self.ended: bool = True
             self._batcher.wake_after = 0
             # A worker that was one too many may end after the last one.
             then: list[Callable[[], object]] = []

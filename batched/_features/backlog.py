@@ -271,25 +271,19 @@ class Backlog(Feature):
             reserved = min(left, credit, size * PAID_OUT) if small >= size else 0.0
             taken = min(small, size - reserved)
             part = min(left, size - taken, most if small >= 1.0 else size)
-            last_s = times.seconds(max(round(taken + part), 1)) / self.slots * self._extra.factor
-            takes_s += last_s
+            batch_s = times.seconds(max(round(taken + part), 1))
             left -= part
             done += part
-            if left >= _LEAST:
-                # Of what is done others have their share, though more may seem to come than is done.
-                others = min(large_s * last_s, part * shared)
-                left += others
-                done -= others
+            if left < _LEAST:
+                return start + takes_s + batch_s * self._extra.until_answer
+            last_s = batch_s / self.slots * self._extra.factor
+            takes_s += last_s
+            # Of what is done others have their share, though more may seem to come than is done.
+            others = min(large_s * last_s, part * shared)
+            left += others
+            done -= others
             credit = max(credit - part, 0.0)
             small += each_s * last_s - taken
-            if left < _LEAST:
-                last_s *= self.slots / self._extra.factor
-                return (
-                    start
-                    + takes_s
-                    - last_s * self._extra.factor / self.slots
-                    + last_s * self._extra.until_answer
-                )
         return start + takes_s * total / done
 
     def door(self, call: Call, now: float) -> None:

@@ -10,7 +10,7 @@ from batched._core.lazy_heap import Deadlines
 from batched._core.options import Options
 from batched._core.river import River
 from batched._policy.best_size import BestSize
-from batched._policy.size_choice import KnowsSizes
+from batched._policy.size_choice import SizeChoice
 
 _LEARNS = ("lesson",)
 _TRIES = ("room", "lesson")
@@ -46,7 +46,7 @@ class BestSizes(Feature):
         lengths: KnowsLengths,
         memory: Feature,
         deadlines: Deadlines,
-        fixed: KnowsSizes,
+        fixed: SizeChoice,
     ) -> None:
         """The `limit` of `memory` is how many items fit into it."""
         self._lengths = lengths
@@ -96,7 +96,7 @@ class BestSizes(Feature):
             return
         before = sizes.size
         if not self._lengths.is_used:
-            sizes.ran(self._fixed.size_of(run.size), run.started, run.now)
+            sizes.ran(self._fixed.size_of(run.batch.size), run.started, run.now)
         elif sizes.is_due or before != sizes.most:  # from now on lengths explain what batches take
             self.sizes = sizes = BestSize(sizes.most, sizes.fixed)
         self._follow()

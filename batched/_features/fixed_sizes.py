@@ -21,17 +21,15 @@ class FixedSizes(Feature):
     is cut to a size that it fills, and so is one that copies would bring over its budget of lengths.
     """
 
-    def __init__(self) -> None:
-        self.choice: SizeChoice | None = None
-        """The sizes, and what each takes; None if batches may have any size."""
+    def __init__(self, choice: SizeChoice) -> None:
+        self.choice: SizeChoice = choice
 
     def begin(self, river: River, options: Options) -> None:
         """Begin with nothing learned."""
         super().begin(river, options)
-        sizes = options.batch_sizes
-        self.choice = None if sizes is None else SizeChoice(tuple(sizes))
+        self.choice.begin(tuple(options.batch_sizes or ()))
         self._chosen = 0  # the number of items that `room` has chosen for the next batch
-        if self.choice is None:
+        if not self.choice.sizes:
             self.hooks = ()
         elif self.river.streams:  # these take as long as they have pieces
             self.hooks = ("took", "ended")
@@ -42,31 +40,15 @@ class FixedSizes(Feature):
         """Follow new options."""
         self._may_copy = options.isolate_errors
 
-    def size_of(self, items: int) -> int:
-        """Return how many items the function is given with a batch of so many."""
-        return items if self.choice is None else self.choice.size_of(items)
-
-    def at_most(self, items: int) -> int:
-        """Return the largest size of no more than so many items, or else the smallest of all."""
-        if self.choice is None:
-            return items
-        return self.choice.at_most(items) or self.choice.sizes[0]
-
-    @property
-    def smallest(self) -> int:
-        """The fewest items that the function is given."""
-        return 1 if self.choice is None else self.choice.sizes[0]
-
     def room(self, queue: object, room: int, now: float) -> int:  # noqa: ARG002  as for every feature
         """Return fewer items if a batch that they fill, and the rest after it, take less."""
-        if self.choice is not None:
-            self._chosen = room = self.choice.choose(room)
+        self._chosen = room = self.choice.choose(room)
         return room
 
     def took(self, batch: Batch, now: float) -> None:  # noqa: ARG002  as for every feature
         """Have `batch` filled up with copies, or cut to a size that it fills."""
         choice = self.choice
-        if choice is None or batch.size == choice.size_of(batch.size):
+        if batch.size == choice.size_of(batch.size):
             return
         size = batch.size
         if not (size == self._chosen or self.river.streams or isinstance(batch, Half)):
@@ -114,8 +96,8 @@ class FixedSizes(Feature):
 
     def lesson(self, run: Run) -> None:
         """Learn what a batch of this size takes."""
-        if self.choice is not None and run.error is None and not run.batch.failed:
-            self.choice.ran(run.size + copies_of(run.batch), run.now - run.started)
+        if run.error is None and not run.batch.failed:
+            self.choice.ran(run.batch.size + copies_of(run.batch), run.now - run.started)
 
 
 def _by_length(batch: Batch) -> Iterator[Place]:

@@ -18,7 +18,7 @@ from batched._policy.one_by_one import OneByOne
 from batched._policy.out_of_memory import is_out_of_memory
 from batched._policy.result_count import ResultCount
 from batched._policy.search import Pause, Search
-from batched._policy.size_choice import KnowsSizes
+from batched._policy.size_choice import SizeChoice
 from batched._policy.surroundings import is_of_surroundings
 
 _NOT_RETRIED = (
@@ -35,7 +35,7 @@ class Isolation(Feature):
 
     hooks: tuple[str, ...] = _AT_REST
 
-    def __init__(self, sizes: KnowsSizes) -> None:
+    def __init__(self, sizes: SizeChoice) -> None:
         self._sizes = sizes
         self._pause = Pause()
         self._one_by_one = OneByOne()
@@ -195,13 +195,13 @@ class Isolation(Feature):
         if run.error is not None:
             return
         self._pause.worked(is_part=search is not None)
-        self._results.was_right(self._sizes.size_of(run.size))
+        self._results.was_right(self._sizes.size_of(batch.size))
         is_single = not batch.is_divisible
         if search is None or not search.failures:  # it has run before any larger batch did
             self._one_by_one.worked(run.now - run.started, is_single=is_single)
         if search is not None:
             raised = search.error
-            search.worked(run.now - run.started, run.size, is_single=is_single)
+            search.worked(run.now - run.started, batch.size, is_single=is_single)
             if search.has_ended_well and self._one_by_one.searched(search) and raised is not None:
                 self.river.report(raised)
         if not (self._one_by_one.is_alert or self._pause.is_wary or self._results.doubted):

@@ -84,8 +84,8 @@ class LearnedLengths(Feature):
 
     def lesson(self, run: Run) -> None:
         """Learn what a batch of these lengths takes."""
-        lengths, duration = self.lengths, run.now - run.started
-        if lengths is None or run.batch.failed >= run.size or (self._rests and duration < lengths.felt_s):
+        batch, lengths, duration = run.batch, self.lengths, run.now - run.started
+        if lengths is None or batch.failed >= batch.size or (self._rests and duration < lengths.felt_s):
             return
-        lengths.ran(run.batch, duration)
+        lengths.ran(batch, duration)
         self._follow()

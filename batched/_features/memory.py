@@ -12,7 +12,7 @@ from batched._core.options import Options
 from batched._policy.memory_limit import MemoryLimit
 from batched._policy.out_of_memory import is_out_of_memory
 from batched._policy.search import Search
-from batched._policy.size_choice import KnowsSizes
+from batched._policy.size_choice import SizeChoice
 
 
 class FitsMemory(Feature):
@@ -21,7 +21,7 @@ class FitsMemory(Feature):
     Of functions that stream no larger size is tried later: a batch that has begun cannot run again.
     """
 
-    def __init__(self, sizes: KnowsSizes) -> None:
+    def __init__(self, sizes: SizeChoice) -> None:
         self._sizes = sizes
         self.memory: MemoryLimit = MemoryLimit()
 
@@ -32,7 +32,7 @@ class FitsMemory(Feature):
 
     def _follow(self) -> None:
         limit = self.memory.limit
-        self.limit = None if limit is None else self._sizes.at_most(limit)
+        self.limit = None if limit is None else self._sizes.at_most(limit) or self._sizes.smallest
         is_at_rest = self.limit is None or self.river.streams
         self.have(*(("failed",) if is_at_rest else ("failed", "ended")))
 
@@ -78,7 +78,7 @@ class FitsMemory(Feature):
     def ended(self, run: Run) -> None:
         """Note that a batch has fitted."""
         if run.error is None and not run.batch.failed:
-            before, size = self.limit, self._sizes.size_of(run.size)
+            before, size = self.limit, self._sizes.size_of(run.batch.size)
             if size == before:  # as much as it may have: the next larger size may be some way off
                 size = max(size, self.memory.limit or 0)
             self.memory.ran(size, self._most)

@@ -164,10 +164,10 @@ class Overlap(Feature):
         times: Sequence[float] | None = getattr(run.batch, "stage_s", None)
         if times is None:
             return
-        if run.error is None and not run.batch.failed and run.size:
+        if run.error is None and not run.batch.failed and run.batch.size:
             self._runs += 1
             for cost, seconds in zip(self._costs, times, strict=True):
-                cost.add(run.size, seconds)
+                cost.add(run.batch.size, seconds)
             self._tell_slots()
 
     # -- what is known ------------------------------------------------------------------------------------

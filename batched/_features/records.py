@@ -47,7 +47,7 @@ class Records(Feature):
             waits_ms = waits_ms[len(waits_ms) - fresh :]
         record = BatchRecord(
             name=self._name,
-            size=run.size,
+            size=batch.size,
             calls=len(calls),
             reason=str(batch.reason),
             waited_ms=max(waits_ms, default=0.0),

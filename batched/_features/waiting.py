@@ -84,8 +84,8 @@ class Waiting(Feature):
         if run.is_divided:
             window.let_go(run.started)
             return
-        has_worked = batch.failed < run.size
-        window.done(run.size, len(batch.slices), run.answered, run.started, run.now, has_worked)
+        has_worked = batch.failed < batch.size
+        window.done(batch.size, len(batch.slices), run.answered, run.started, run.now, has_worked)
         self.river.queue.large_limit = window.large_limit
         self._ended = run.now
         if window.is_suspended:
@@ -94,10 +94,10 @@ class Waiting(Feature):
     def lesson(self, run: Run) -> None:
         """Have the window look whether waits may pay again."""
         batch = run.batch
-        if batch.failed < run.size:
+        if batch.failed < batch.size:
             call, start, _ = batch.slices[0]
             has_company = len(batch.slices) > 1 or (not start and call.arrived < self._ended)
-            self.window.ran_suspended(run.size, run.now - run.started, has_company=has_company)
+            self.window.ran_suspended(batch.size, run.now - run.started, has_company=has_company)
         self._ended = run.now
         if not self.window.is_suspended:
             self._follow()

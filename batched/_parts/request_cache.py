@@ -6,15 +6,14 @@ call that neither cache answers has a `CachedCall` of the decorator's cache in i
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 from uuid import uuid4
-from weakref import WeakSet, WeakValueDictionary
+from weakref import WeakValueDictionary
 
 from batched._core.call import Call
 from batched._core.options import CallOptions, Options
-from batched._locks import Freed, InterruptedLock
+from batched._locks import Freed, Guard
 from batched._parts.cache import CachingCollator, ask_as
 from batched._parts.in_flight import CachedCall, HasInFlight
 from batched._parts.layers import LayeredCollator
@@ -74,7 +73,7 @@ class RequestCache(CachingCollator):
         behind = self._behind
         if cached.missing and behind is not None:
             cached.places = [place for place, result in enumerate(cached.results) if result is UNKNOWN]
-            keys = behind.keys(self._some_of(cached))
+            keys = behind.keys(self._picked(cached, cached.places))
             cached.behind = CachedCall(call, behind, keys, [])
             if not behind.callers_ask:
                 self.watch(cached)
@@ -82,16 +81,6 @@ class RequestCache(CachingCollator):
         if cached.missing:
             self._own_inputs(call)
         return cached
-
-    def _some_of(self, cached: RequestCall) -> Call:
-        """Return a call of the items that the cache has not, to be asked for their keys."""
-        call = cached.uncached
-        if not call.many:
-            return call
-        inputs = self.inner.pick(call.inputs, cached.places)
-        some = Call().begin(call.function, inputs, len(cached.places), True, call.arrived)  # noqa: FBT003
-        some.belong_with(call)
-        return some
 
     def watch(self, cached: CachedCall) -> None:
         """Watch the cache of the decorator: that of the request has been asked."""
@@ -146,29 +135,15 @@ class RequestCaches:
 
     def __init__(self) -> None:
         self._known: WeakValueDictionary[int, RequestCache] = WeakValueDictionary()
-        self.lock: InterruptedLock = InterruptedLock()
+        self.guard: Guard = Guard()
         self._owner = uuid4().hex
-        _live.add(self)
 
     def of(self, options: CallOptions, settings: Options, behind: Any, name: str, *, bound: bool) -> Any:
         """Return the collator in front of that `behind`, for calls with `options`."""
         cache, cache_key = options.request_cache, settings.cache_key
-        with Freed(self.lock), self.lock:
+        with Freed(self.guard.lock), self.guard.lock:
             found = self._known.get(id(cache))
             if found is None:
                 owner = self._owner if bound else None
                 self._known[id(cache)] = found = RequestCache(behind, cache, cache_key, name, owner)
             return found
-
-
-_live: WeakSet[RequestCaches] = WeakSet()
-
-
-def _after_fork() -> None:
-    """Replace the locks in the child: the thread that holds one may be the parent's."""
-    for caches in _live:
-        caches.lock = InterruptedLock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)

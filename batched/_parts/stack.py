@@ -36,6 +36,7 @@ from batched._parts.layers import Grouping, Layer, LayeredCollator, Measuring, S
 from batched._parts.stages import first_of, staged
 from batched._policy.auto_lengths import AutoLengths
 from batched._policy.lengths import Lengths
+from batched._policy.size_choice import SizeChoice
 
 
 def join(  # noqa: PLR0913
@@ -123,14 +124,14 @@ def features(
         backlog = SharedBacklog(deadlines, name, workers)
     waiting.at_once = backlog
     lengths = LearnedLengths(waiting)  # the window takes what batches cost from them, where they are used
-    sizes = FixedSizes()
+    sizes = SizeChoice()
     memory = FitsMemory(sizes)
     overlap = [Overlap(backlog)] if overlaps else []
     records = [Records(name, teller)] if teller is not None else []
     return [
         memory,  # before items are to blame
         Isolation(sizes),  # before what sees the batch that runs, of which it may make less
-        sizes,  # likewise; and before what may have a reason for fewer items, or more
+        FixedSizes(sizes),  # likewise; and before what may have a reason for fewer items, or more
         waiting,
         EvenBatches(waiting),  # after what knows the only sizes; before deadlines, which may want still fewer
         lengths,  # before sizes, which learn nothing where lengths explain what batches take

@@ -7,13 +7,12 @@ The code of a cache may be slow, and may call the batcher: it never runs while a
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Callable, Coroutine, Hashable
 from typing import Any
 from weakref import WeakValueDictionary
 
 from batched._core.option_checks import is_mapping
-from batched._locks import Freed, InterruptedLock
+from batched._locks import Freed, Guard, InterruptedLock
 from batched._logs import log
 
 UNKNOWN: Any = object()
@@ -29,31 +28,10 @@ class AsynchronousCacheError(TypeError):
         )
 
 
-class _Guard:
-    """The lock of one cache."""
-
-    __slots__ = ("__weakref__", "lock")
-
-    def __init__(self) -> None:
-        self.lock = InterruptedLock()
-
-
 # By the id of the cache, however many batchers use that: mappings of `cachetools` bear one thread only. The
 # same thread may take a lock again: a mapping may call other code, and so may the garbage collector.
-_guards: WeakValueDictionary[int, _Guard] = WeakValueDictionary()
-_new_guard = InterruptedLock()
-
-
-def _after_fork() -> None:
-    """Replace the locks in the child: the thread that holds one may be the parent's."""
-    global _new_guard  # noqa: PLW0603
-    _new_guard = InterruptedLock()
-    for guard in _guards.values():
-        guard.lock = InterruptedLock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+_guards: WeakValueDictionary[int, Guard] = WeakValueDictionary()
+_making = Guard()
 
 
 class Store:
@@ -69,8 +47,8 @@ class Store:
 
     def __init__(self, cache: Any, name: str) -> None:
         self._cache = cache
-        with Freed(_new_guard), _new_guard:
-            self._guard = _guards.setdefault(id(cache), _Guard())
+        with Freed(_making.lock), _making.lock:
+            self._guard = _guards.setdefault(id(cache), Guard())
         self._name = name
         self.is_mapping = is_mapping(cache)
         self.awaits = False  # whether the callers are tasks, which can await

@@ -19,6 +19,7 @@ from operator import add, itemgetter
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 from batched._policy.length_cost import LengthCost, PaddedCost
+from batched._policy.size_choice import SizeChoice
 
 CallT = TypeVar("CallT")
 
@@ -82,8 +83,8 @@ class Lengths:
         """Whether padding seems to cost time, and it is not decided yet that lengths are used."""
         self.looks: bool = False
         """Whether the next batch is to be looked at: here calls know their lengths."""
-        self.sizes: Sequence[int] = sizes or ()
-        """The only sizes that a batch may have, in ascending order; none if it may have any."""
+        self.sizes: SizeChoice = SizeChoice(tuple(sizes or ()))
+        """The only sizes that a batch may have."""
         self.urgent: object = None
         """The call with the next deadline, if half of its time is over."""
 
@@ -104,11 +105,8 @@ class Lengths:
 
     def ran(self, batch: Any, duration: float) -> None:
         """Learn from a batch that took `duration` seconds."""
-        self.cost.add(self.filled_up(batch.size), max([extent(*part)[0] for part in batch.slices]), duration)
-
-    def filled_up(self, size: int) -> int:
-        """Return how many items the function is given with a batch of so many."""
-        return next((each for each in self.sizes if each >= size), size) if self.sizes else size
+        longest = max([extent(*part)[0] for part in batch.slices])
+        self.cost.add(self.sizes.size_of(batch.size), longest, duration)
 
     def fitting(self, items: Iterable[Item[CallT]], room: int) -> list[Item[CallT]]:
         """Return the first of `items` that go into one batch; at least one, however long."""
@@ -158,7 +156,7 @@ def choose(
     in_order = sorted(waiting, key=longest_first)
     wanted = in_order.index(due or waiting[0])
     start, stop = next(batch for batch in _split(in_order, room, rule) if batch[0] <= wanted)
-    if rule.sizes:
+    if rule.sizes.sizes:
         start, stop = _of_a_size(in_order, start, stop, wanted, rule)
         return rule.fitting(in_order[start : min(stop, start + room)], room), Choice.LENGTH
     return in_order[start:stop], Choice.LENGTH
@@ -173,8 +171,7 @@ def _of_a_size(
     shorter items come in the place of copies: they run in the same time.
     """
     size = stop - start
-    up = rule.filled_up(size)
-    filled = max((each for each in rule.sizes if each <= size), default=0)
+    up, filled = rule.sizes.size_of(size), rule.sizes.at_most(size)
     if filled and (up - size) * rule.weighed.each_of(in_order[start][0]) > rule.weighed.another_batch:
         start = max(start, wanted - filled + 1)
         return start, start + filled

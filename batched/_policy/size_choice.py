@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from math import inf
-from typing import Protocol
 
 from batched._policy.size_times import Seen
 
@@ -20,37 +19,32 @@ _RETRIAL = 512  # the same, once they are
 _SURE = 0.97  # of the time: two runs that save less are not worth their hand-out
 
 
-class KnowsSizes(Protocol):
-    """What knows which sizes the function is given."""
+class SizeChoice:
+    """The sizes that a batch may have, in ascending order, and what each takes; none if it may have any."""
+
+    def __init__(self, sizes: tuple[int, ...] = ()) -> None:
+        self.begin(sizes)
+
+    def begin(self, sizes: tuple[int, ...]) -> None:
+        """Begin with these sizes, and nothing learned."""
+        self.sizes: tuple[int, ...] = sizes
+        self._times = {size: Seen() for size in sizes}
+        self._filled_up = 0  # batches, since the last trial
 
     @property
     def smallest(self) -> int:
         """The fewest items that the function is given."""
-        ...
+        return self.sizes[0] if self.sizes else 1
 
     def size_of(self, items: int) -> int:
-        """Return how many items the function is given with a batch of so many."""
-        ...
-
-    def at_most(self, items: int) -> int:
-        """Return the largest size of no more than so many items, or else the smallest of all."""
-        ...
-
-
-class SizeChoice:
-    """The sizes that a batch may have, in ascending order, and what each takes."""
-
-    def __init__(self, sizes: tuple[int, ...]) -> None:
-        self.sizes = sizes
-        self._times = {size: Seen() for size in sizes}
-        self._filled_up = 0  # batches, since the last trial
-
-    def size_of(self, items: int) -> int:
-        """Return the size in which so many items run."""
-        return self.sizes[min(bisect_left(self.sizes, items), len(self.sizes) - 1)]
+        """Return the size in which so many items run: how many the function is given."""
+        sizes = self.sizes
+        return sizes[min(bisect_left(sizes, items), len(sizes) - 1)] if sizes else items
 
     def at_most(self, items: int) -> int:
         """Return the largest size that so many items fill; 0 if they fill none."""
+        if not self.sizes:
+            return items
         at = bisect_right(self.sizes, items)
         return self.sizes[at - 1] if at else 0
 

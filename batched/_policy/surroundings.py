@@ -18,13 +18,14 @@ _NAMES = re.compile(
     TIMEOUT | TooSlowError |
     # a connection
     \w*(Connect|Connections?|Connection(Reset|Refused|Aborted|Failed))(Error|Exception|Failure|Lost|Loss) |
-    Connection(Refused|Aborted) | (Host|Network|Server)(Unreachable|Down)(Error)? |
+    Connection(Refused|Aborted|Failed) | (Host|Network|Server)(Unreachable|Down)(Error)? |
     \w*ConnectionClosed(Error|Exception|OK)? | CannotConnectNow(Error)? | ConnectionDoesNotExist(Error)? |
     TooManyConnections(Error)? |
     \w*(Disconnected|Disconnection|Disconnect)(Error|Exception)? | NotConnected(Error)? |
-    (API)?NetworkError | NameResolutionError | ProxyError | RemoteProtocolError | IncompleteRead(Error)? |
-    \w*(Stream|Comm)ClosedError | StreamLostError | (Broken|Closed)ResourceError | AutoReconnect |
-    NoServersError | NoRespondersError | SessionExpired | \w*Socket(Open|Receive|Send)Error |
+    (API|Telegram)?NetworkError | NameResolutionError | ProxyError | RemoteProtocolError |
+    IncompleteRead(Error)? | \w*(Stream|Comm|WebSocket)ClosedError | StreamLostError |
+    (Broken|Closed)ResourceError | AutoReconnect |
+    NoServersError | NoRespondersError | SessionExpired(Error)? | \w*Socket(Open|Receive|Send)Error |
     InvalidHandshake | BadStatusLine |
     TTransportException | ClientPayloadError | Service(Request|Response)Error |
     # a server
@@ -32,7 +33,7 @@ _NAMES = re.compile(
     NodeNotReady(Error)? | VaultDown | SERVER_DOWN |
     BadGateway(Error|Exception)? | (Cluster|Master)DownError | (Admin|Crash)Shutdown(Error)? |
     Circuit(Breaker)?(Open)?(Error|Exception) | CircuitBreakerOpen | \w*Throttl(ed|ing)(Error|Exception)? |
-    (TooManyRequests|RateLimit(ed|Exceeded)?|Overloaded)(Error|Exception)?
+    \w*(TooManyRequests|RateLimit(ed|Exceeded)?|Overloaded)(Error|Exception)?
     """,
     re.VERBOSE,
 )

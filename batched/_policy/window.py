@@ -77,6 +77,11 @@ class Learned:
     None if that is not known, or if no batch has been nearly that large.
     """
 
+    @property
+    def waits(self) -> bool:
+        """Whether recent batches waited for more calls, for a time that is felt."""
+        return self.wait_ms >= _NO_WAIT_MS
+
     def __str__(self) -> str:
         told = "cost per batch and per item not known"
         if self.batch_ms is not None and self.item_ms is not None:
@@ -85,7 +90,7 @@ class Learned:
             told += f" + {short(self.length_ms)} ms per item and unit of length"
         if self.capacity is not None:
             told += f"; at most {self.capacity:,.0f} items/s"
-        if self.wait_ms < _NO_WAIT_MS:
+        if not self.waits:
             return f"{told}; no wait for more calls"
         return f"{told}; waits {short(self.wait_ms)} ms for more calls"
 

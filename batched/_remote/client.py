@@ -17,7 +17,7 @@ from batched._drivers.fork_and_exit import live, register
 from batched._drivers.private_python import HAS_DAEMONS, call_before_threads_are_joined
 from batched._drivers.wakeups import FUTURE
 from batched._locks import Freed, InterruptedLock
-from batched._remote.addresses import Address, connected, parsed
+from batched._remote.addresses import connected, parsed
 from batched._remote.driver import RemoteDriver
 from batched._remote.frames import MAX_FRAME_BYTES
 from batched._remote.function import RemoteFunction
@@ -29,7 +29,6 @@ from batched._remote.requests import Request
 from batched._remote.seconds import checked_seconds
 from batched._remote.spawn import Spawn
 from batched._remote.thread_link import ThreadLink
-from batched._remote.values import Codec
 from batched.errors import ClosedError
 
 _WAIT_S = 1.0
@@ -91,8 +90,16 @@ def connect(  # noqa: PLR0913  each by name
         wait_s = _WAIT_S if spawn is None else _WAIT_FOR_SPAWN_S
     wait_s = checked_seconds("wait_s", wait_s)
     dial = started.dial if started is not None else lambda: partial(connected, where)
-    codec = codec_named(protocol)
-    connections = Connections(where, dial, wait_s=wait_s, fair_by=fair_by, token=token, codec=codec)
+    terms = partial(
+        Terms,
+        address=where,
+        codec=codec_named(protocol),
+        wait_s=wait_s,
+        still_s=max(wait_s, _STILL_S),
+        token=token,
+        dial=dial,
+    )
+    connections = Connections(terms, fair_by)
     connections.again = partial(
         connected_again,
         str(where),  # not a path that is another one in another folder
@@ -176,29 +183,16 @@ class Client:
         return self
 
     def __repr__(self) -> str:
-        return f"<functions of the server at {self._connections.address}>"
+        return f"<functions of the server at {self._connections.terms.address}>"
 
 
 class Connections:
     """The connections of a client: one for the threads of this process, and one for each event loop."""
 
-    def __init__(  # noqa: PLR0913
-        self,
-        address: Address,
-        dial: Callable[[], Callable[[], Any]],
-        *,
-        wait_s: float,
-        fair_by: Callable[[], Any] | None,
-        token: str | None,
-        codec: Codec,
-    ) -> None:
-        self.address: Address = address
-        self.codec: Codec = codec
+    def __init__(self, make_terms: Callable[..., Terms], fair_by: Callable[[], Any] | None) -> None:
         self.fair_by: Callable[[], Any] | None = fair_by
-        self._dial = dial
-        self._wait_s = wait_s
-        self.still_s: float = max(wait_s, _STILL_S)
-        self._token = token
+        self.make_terms: Callable[..., Terms] = make_terms
+        """Makes the terms of this process, with what only that knows."""
         self.again: Callable[[], Client]
         """What connects in another process; `connect` says it."""
         self.is_closed: bool = False
@@ -217,14 +211,8 @@ class Connections:
         self._links: weakref.WeakValueDictionary[int, Link] = weakref.WeakValueDictionary()
         """All of them: also those to a server that ends, which has calls to answer, but takes no others."""
         me: Any = weakref.ref(self)
-        self._terms = Terms(
-            address=self.address,
-            codec=self.codec,
+        self.terms: Terms = self.make_terms(
             client=f"{os.getpid()}-{uuid.uuid4().hex[:8]}",
-            wait_s=self._wait_s,
-            still_s=self.still_s,
-            token=self._token,
-            dial=self._dial,
             told=partial(_tell, me),
             again=partial(_send_again, me),
         )
@@ -287,7 +275,7 @@ class Connections:
         with Freed(self._lock), self._lock:
             self._check()
             if self._of_threads is last or self._of_threads is None:
-                self._of_threads = fresh = ThreadLink(self._terms)
+                self._of_threads = fresh = ThreadLink(self.terms)
                 self._links[id(fresh)] = fresh
             return self._of_threads
 
@@ -298,13 +286,13 @@ class Connections:
             if (of_link is None or of_link.is_closed()) and self._by_loop.get(key) is link:
                 link.forget()
                 self._by_loop.pop(key, None)
-        fresh = self._by_loop[id(loop)] = LoopLink(self._terms, loop)
+        fresh = self._by_loop[id(loop)] = LoopLink(self.terms, loop)
         self._links[id(fresh)] = fresh
         return fresh
 
     def _check(self) -> None:
         if self.is_closed:
-            raise ClosedError(f"the client of {self.address} was closed and takes no more calls")
+            raise ClosedError(f"the client of {self.terms.address} was closed and takes no more calls")
 
     def close(self) -> None:
         """End the connections, and take no more calls."""
@@ -315,7 +303,7 @@ class Connections:
             driver.deadline_watch.stop()
 
     def __del__(self, _is_exit: Callable[[], bool] = sys.is_finalizing) -> None:
-        if hasattr(self, "_terms") and not _is_exit():  # then modules are half gone
+        if hasattr(self, "terms") and not _is_exit():  # then modules are half gone
             self.close()
 
 

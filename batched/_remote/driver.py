@@ -20,15 +20,13 @@ from batched._drivers.alarms import watch
 from batched._drivers.blocking import LoopWarning
 from batched._drivers.deadline_watch import DeadlineWatch
 from batched._drivers.driver import Driver
-from batched._drivers.fork_and_exit import register
 from batched._drivers.private_python import running_loop_or_none
 from batched._drivers.wakeups import wake_callers
 from batched._remote.addresses import Address
 from batched._remote.frames import Flag, Kind
 from batched._remote.greeting import Described
-from batched._remote.link import Link, WireTimes, stands_still
+from batched._remote.link import Link, Terms, WireTimes, stands_still
 from batched._remote.requests import Asked, RemoteCollator, Request, request, tenant_from
-from batched._remote.values import Codec
 from batched.errors import ClosedError, DisconnectedError
 
 _LOOK_S = 0.005  # how often the end of a function here looks whether calls are left
@@ -37,10 +35,8 @@ _LOOK_S = 0.005  # how often the end of a function here looks whether calls are 
 class Links(Protocol):
     """The connections of a client."""
 
-    address: Address
-    codec: Codec
+    terms: Terms
     fair_by: Callable[[], Any] | None
-    still_s: float
 
     def send(self, call: Call, driver: RemoteDriver, wish: Request) -> object:
         """Send `call` on the connection of its caller, which becomes its tenant."""
@@ -65,7 +61,6 @@ class RemoteDriver(Driver):
         self.max_pieces: int = DEFAULT_MAX_PIECES
         self.warn_on_loop: LoopWarning = LoopWarning(name)
         self._links = links
-        register(self)
 
     def _begin_anew(self) -> None:
         super()._begin_anew()
@@ -74,10 +69,6 @@ class RemoteDriver(Driver):
     def __del__(self, _is_exit: Callable[[], bool] = sys.is_finalizing) -> None:
         if hasattr(self, "deadline_watch") and not _is_exit():  # then modules are half gone
             self.deadline_watch.stop()
-
-    def after_fork(self) -> None:
-        """Start afresh in the child: the connections, and the calls that wait, are the parent's."""
-        self._begin_anew()
 
     # -- calls --------------------------------------------------------------------------------------------
 
@@ -115,9 +106,9 @@ class RemoteDriver(Driver):
         links = self._links
         try:
             if links.fair_by is None:
-                wish = request(links.codec, call)
+                wish = request(links.terms.codec, call)
             else:
-                wish = request(links.codec, call, tenant_from(links.fair_by, self.name))
+                wish = request(links.terms.codec, call, tenant_from(links.fair_by, self.name))
             links.send(call, self, wish)
         except BaseException:
             self.cancel(call)
@@ -176,7 +167,7 @@ class RemoteDriver(Driver):
         now = monotonic()
         links = self._links
         call = Call().begin(None, Asked(Flag.NONE, question), 1, False, now)  # noqa: FBT003
-        call.deadline = now + links.still_s
+        call.deadline = now + links.terms.still_s
         call.waits_at = None
         call.waiter = waiter = _thread.allocate_lock()
         waiter.acquire()
@@ -187,13 +178,13 @@ class RemoteDriver(Driver):
             if call.left is None:  # the server has said so
                 raise
             what = f"said the {question.split(maxsplit=1)[0]} of {self.name}"
-            raise DisconnectedError(stands_still(links.address, links.still_s, what)) from None
+            raise DisconnectedError(stands_still(links.terms.address, links.terms.still_s, what)) from None
         return call.results
 
     @property
     def address(self) -> Address:
         """Where the server listens."""
-        return self._links.address
+        return self._links.terms.address
 
     @property
     def stats(self) -> Stats:

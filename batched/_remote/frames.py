@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from itertools import groupby
 from typing import Any, Final, NamedTuple, TypeAlias
 
 Bytes: TypeAlias = "bytes | bytearray | memoryview"
@@ -26,7 +27,6 @@ _MOST_PAYLOAD = (1 << 32) - 1
 _ROOM = 1 << 16
 _MORE_ROOM = 1 << 18
 """From the first read on that has filled the room: more than a socket of Linux holds by default."""
-_FEW = 2
 _SMALL = 1 << 14
 """Frames of fewer bytes are copied together, as one write takes less time than several."""
 
@@ -120,21 +120,15 @@ def size_of(parts: Sequence[Bytes]) -> int:
 
 def joined(parts: list[Bytes]) -> list[Bytes]:
     """Return the same bytes in fewer parts: small ones are copied together, large ones stay as they are."""
-    if len(parts) <= _FEW and all(len(each) < _SMALL for each in parts):
-        return [b"".join(parts)]
     found: list[Bytes] = []
-    small: list[Bytes] = []
-    for each in parts:
-        if len(each) < _SMALL:
-            small.append(each)
-            continue
-        if small:
-            found.append(b"".join(small))
-            small = []
-        found.append(each)
-    if small:
-        found.append(b"".join(small))
+    for is_small, group in groupby(parts, _is_small):
+        some = [*group]
+        found += [b"".join(some)] if is_small else some
     return found
+
+
+def _is_small(part: Bytes) -> bool:
+    return len(part) < _SMALL
 
 
 CALL_ROW = struct.Struct("<QBdd")
@@ -185,7 +179,8 @@ class FrameReader:
     def filled(self, count: int) -> list[Frame]:
         """Return the frames that are complete with `count` more bytes; `FrameError` if they are none."""
         if self._large is not None:
-            if not self._large.filled(count):
+            self._large.filled(count)
+            if not self._large.is_complete:
                 return []
             done, self._large = self._large.frame(), None
             return [done]
@@ -194,40 +189,34 @@ class FrameReader:
             self._move(self._start, self._stop, memoryview(bytearray(_MORE_ROOM)))
         return self._frames()
 
-    def _frames(self) -> list[Frame]:  # noqa: C901, PLR0912  flat: it is asked for all that comes
+    def _frames(self) -> list[Frame]:  # noqa: C901  flat: it is asked for all that comes
         found: list[Frame] = []
         view, start, stop = self._view, self._start, self._stop
         while stop - start >= _HEAD.size:
             size, buffers, kind, flags, number, extra = _HEAD.unpack_from(view, start)
             at = start + _HEAD.size
-            if not buffers:
-                end = at + size
-                if end <= stop and size <= self.max_bytes:
-                    found.append(Frame(kind, flags, number, extra, view[at:end], []))
-                    start = end
-                    continue
-                sizes: list[int] = []
-                whole = size
-            else:
-                body = at + buffers * _SIZE.size
-                if body > stop:
-                    if body - start > _ROOM:  # the sizes alone are more than there is room for
-                        raise FrameError(f"a frame has {buffers} buffers")
-                    break
-                sizes = [_SIZE.unpack_from(view, at + each * _SIZE.size)[0] for each in range(buffers)]
-                whole = size + sum(sizes)
-                at = body
-                if at + whole <= stop and whole <= self.max_bytes:
-                    found.append(self._cut(Frame(kind, flags, number, extra, b"", []), at, size, sizes))
-                    start = at + whole
-                    continue
+            end = at + size
+            if not buffers and end <= stop and size <= self.max_bytes:
+                found.append(Frame(kind, flags, number, extra, view[at:end], []))
+                start = end
+                continue
+            body = at + buffers * _SIZE.size
+            if body > stop:
+                if body - start > _ROOM:  # the sizes alone are more than there is room for
+                    raise FrameError(f"a frame has {buffers} buffers")
+                break
+            sizes = [_SIZE.unpack_from(view, at + each * _SIZE.size)[0] for each in range(buffers)]
+            whole = size + sum(sizes)
             if whole > self.max_bytes:
                 raise FrameError(f"a frame of {whole} bytes is longer than the limit of {self.max_bytes}")
-            if at - start + whole > len(view):
-                self._large = _LargeFrame(Frame(kind, flags, number, extra, b"", []), size, sizes)
-                self._large.take(view[at:stop])
-                start = stop
-            break
+            if not buffers and end - start <= len(view):
+                break
+            large = _LargeFrame(Frame(kind, flags, number, extra, b"", []), size, sizes)
+            start = body + large.take(view[body:stop])
+            if not large.is_complete:
+                self._large = large
+                break
+            found.append(large.frame())
         if start == stop:
             self._start = self._stop = 0
         elif not found and start:  # else the payloads that were found lie there until the next call
@@ -245,18 +234,9 @@ class FrameReader:
         memory[: len(left)] = left
         self._view, self._start, self._stop = memory, 0, len(left)
 
-    def _cut(self, head: Frame, at: int, size: int, sizes: list[int]) -> Frame:
-        """Return the frame of which payload and buffers lie in the memory, from `at` on."""
-        buffers = []
-        end = at + size
-        for each in sizes:
-            buffers.append(bytearray(self._view[end : end + each]))
-            end += each
-        return head._replace(payload=self._view[at : at + size], buffers=buffers)
-
 
 class _LargeFrame:
-    """A frame that is longer than the memory of its reader: each part has memory of its own."""
+    """A frame with buffers, or longer than the memory of its reader: each part has memory of its own."""
 
     def __init__(self, head: Frame, size: int, sizes: list[int]) -> None:
         self._head = head
@@ -269,22 +249,28 @@ class _LargeFrame:
         """Return where the next bytes go."""
         return memoryview(self._parts[self._at])[self._filled :]
 
-    def filled(self, count: int) -> bool:
-        """Note that so many bytes have come; return whether the frame is complete."""
+    @property
+    def is_complete(self) -> bool:
+        """Whether all has come."""
+        return self._at == len(self._parts)
+
+    def filled(self, count: int) -> None:
+        """Note that so many bytes have come."""
         self._filled += count
         while self._at < len(self._parts) and self._filled == len(self._parts[self._at]):
             self._at += 1
             self._filled = 0
-        return self._at == len(self._parts)
 
-    def take(self, come: memoryview) -> None:
-        """Take the first bytes, which have come elsewhere."""
-        while len(come):
+    def take(self, come: memoryview) -> int:
+        """Take the first bytes, which have come elsewhere; return how many of them are of this frame."""
+        taken = 0
+        while taken < len(come) and not self.is_complete:
             room = self.room()
-            count = min(len(room), len(come))
-            room[:count] = come[:count]
+            count = min(len(room), len(come) - taken)
+            room[:count] = come[taken : taken + count]
             self.filled(count)
-            come = come[count:]
+            taken += count
+        return taken
 
     def frame(self) -> Frame:
         """Return the frame, which is complete."""

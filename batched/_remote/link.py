@@ -36,7 +36,7 @@ from batched._remote.frames import (
 )
 from batched._remote.greeting import ClientGreeting, ServerGreeting, is_same, proof
 from batched._remote.requests import NO_VALUE, Request, too_long
-from batched._remote.values import Codec, Unreadable, apart, readable
+from batched._remote.values import Codec, Unreadable, apart, plain_values
 from batched.errors import DisconnectedError, too_slow
 
 _FIRST_PAUSE_S = 0.01
@@ -412,30 +412,20 @@ class Link(ABC):
     def _answered_several(self, found: Frame, told: list[Call]) -> None:
         """Take answers that are plain; that of a stream is its end."""
         read, payload = rows(RESULT_ROW, found)
-        try:
-            answers = self.terms.codec.load_plain(payload)
-        except Exception:  # noqa: BLE001  a library of some is missing here
-            read, answers = self._readable(read, payload, told)
+        answers, are_read = plain_values(self.terms.codec, payload, len(read))
         now = monotonic()
         for (number, spent_us), answer in zip(read, answers, strict=True):
             sent = self._sent.get(number)
             if sent is not None:
                 call = sent.call
-                if not call.takes_pieces:
+                if not are_read and isinstance(answer, Unreadable):
+                    _fail(sent, answer.error)
+                elif not call.takes_pieces:
                     call.results = answer
                 sent.caller.wire.add(now - sent.began, spent_us / 1e6)
                 call.waiting = call.missing = 0
                 told.append(call)
                 self._sent.pop(number, None)
-
-    def _readable(self, read: list[Any], payload: Bytes, told: list[Call]) -> tuple[list[Any], list[Any]]:
-        """Fail the calls of answers that cannot be read here; return the others."""
-        kept, answers, failed = readable(self.terms.codec, read, payload)
-        for row, error in failed:
-            if (sent := self._sent.get(row[0])) is not None:
-                told.append(_fail(sent, error))
-                self._sent.pop(row[0], None)
-        return kept, answers
 
     def _piece(self, found: Frame, told: list[Call]) -> None:
         sent = self._sent.get(found.number)

@@ -17,7 +17,7 @@ from batched._core.call import Row
 from batched._core.stats import Distribution, Padding, Stats
 from batched._policy.window import Learned
 from batched._remote.frames import Bytes
-from batched._remote.values import Encoded
+from batched._remote.values import Codec, Encoded
 
 _TUPLE, _ROW, _ARRAY, _SCALAR, _RECORD = 1, 2, 3, 4, 5
 """The kinds of values that msgpack itself has not got."""
@@ -31,11 +31,10 @@ _MOST_NESTED = 64
 _LONGEST_DTYPE = 32
 
 
-class Msgpack:
+class Msgpack(Codec):
     """None, bool, int, float, str, bytes, list, tuple, dict, and arrays and numbers of numpy."""
 
     name: str = "msgpack"
-    plain: frozenset[type] = frozenset()
 
     def __init__(self) -> None:
         try:
@@ -47,21 +46,6 @@ class Msgpack:
         self._library = found.msgpack
         self._error: type[Exception] = found.MsgspecError
         self._encode: Callable[[Any], bytes] = found.msgpack.Encoder().encode
-
-    def dump_plain(self, values: list[Any]) -> bytes:
-        """Return the bytes of values; here none are plain, as texts and numbers may be refused."""
-        return self._encode(values)
-
-    def load_plain(self, payload: Bytes) -> list[Any]:
-        """Return the values of these bytes; `TypeError` if they are no list."""
-        found = self.load(payload, [])
-        if type(found) is not list:
-            raise TypeError(f"plain values are a list, got {type(found).__name__}")
-        return found
-
-    def load_apart(self, payload: Bytes, buffers: Sequence[bytearray] = ()) -> Any:
-        """Do as `load` does: here are no classes that could be missing."""
-        return self.load(payload, buffers)
 
     def dump(self, value: Any) -> Encoded:
         """Return the bytes of `value`.
@@ -77,7 +61,7 @@ class Msgpack:
         except OverflowError:
             raise OverflowError("msgpack sends no integer of more than 64 bits: send text") from None
 
-    def load(self, payload: Bytes, buffers: Sequence[bytearray]) -> Any:
+    def load(self, payload: Bytes, buffers: Sequence[bytearray] = ()) -> Any:
         """Return the value of these bytes; raises `ValueError`, or what numpy raises, if there is none."""
         try:
             return _Loading(self._library, buffers).load(payload)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from asyncio import Task, get_running_loop
-from collections.abc import Callable, Iterable, Iterator
+from asyncio import CancelledError, Event, Task, create_task, get_running_loop, sleep
+from collections.abc import Callable, Iterator
 from contextvars import Context
 from functools import partial
-from itertools import islice
 from math import inf
 from typing import Any, Literal, TypeAlias
 from weakref import WeakSet
@@ -15,7 +14,7 @@ from batched._api.function import DecoratedFunction, answer_with_cache
 from batched._clock import monotonic
 from batched._core.call import Call, MapFlow
 from batched._core.keys import key_of
-from batched._core.options import DEFAULT_MAX_PIECES, NO_OPTIONS, Options
+from batched._core.options import NO_OPTIONS, Options
 from batched._drivers.thread import ThreadDriver
 from batched._drivers.wakeups import Outbox, own_error, own_errors
 from batched._parts.layers import GIVEN_TENANT, takes_item
@@ -88,7 +87,7 @@ class Served:
             maps_singly=self.driver.collator.chunk_size == 1 or options.default_deadline_ms is not None,
             batch_size=options.batch_size,
             max_queue_size=options.max_queue_size,
-            max_pieces=getattr(options, "max_pieces", DEFAULT_MAX_PIECES),
+            max_pieces=options.max_pieces,
             max_concurrent_batches=options.max_concurrent_batches,
             default_deadline_ms=options.default_deadline_ms,
         )
@@ -105,7 +104,8 @@ class Served:
             call = self._call(wanted.flags, value, now)
             call.tenant = tenant
             if call.is_divided:
-                _give(call.parts, tenant)
+                for each in call.parts:
+                    each.tenant = tenant
         elif tenant is NO_TENANT:
             call = self._call(wanted.flags, value, now)
         else:
@@ -168,8 +168,6 @@ class Served:
                 found.append(error)
             else:
                 call.tenant = client
-                if call.is_divided:
-                    _give(call.parts, client)
                 call.context = context
                 call.waits_at = answers
                 found.append(call)
@@ -227,23 +225,80 @@ class Served:
                 return late.with_traceback(None)
         return None if call.error is None else own_error(call, self.driver.name)
 
-    async def with_cache(self, call: Call) -> None:
-        """Answer `call`, where the callers ask an asynchronous cache; raise its error."""
+    async def one_by_one(self, wanted: Wanted, value: list[Any], client: str) -> list[Any]:
+        """Return the answers of elements of a map, each a call of its own, with errors in their places."""
+        came = monotonic()
+        tasks: list[Task[Any]] = []
+        try:
+            for at in range(0, len(value), _AT_ONCE):
+                if wanted.left_s is not None:
+                    came, waited_s = monotonic(), monotonic() - came
+                    wanted = wanted._replace(left_s=wanted.left_s - waited_s)
+                few = value[at : at + _AT_ONCE]
+                tasks += [create_task(self._one(wanted, element, client)) for element in few]
+                await sleep(0)
+            return [await each for each in tasks]
+        except CancelledError as left:
+            for each in tasks:
+                each.cancel(*left.args)
+            raise
+
+    async def _one(self, wanted: Wanted, element: Any, client: str) -> Any:
+        """Return the answer of one element, or the error that it is refused or answered with."""
+        if isinstance(element, Unreadable):
+            return element.error
+        try:
+            call = self.call(wanted, [element], client)
+            if self.callers_ask:
+                return (await self.with_cache(call))[0]
+            if not call.missing:
+                return self.at_once(call)[0]
+            await self._run(call, wanted)
+            error = self.error(call)
+            return self.answer(call)[0] if error is None else error
+        except CancelledError:
+            raise
+        except BaseException as error:  # noqa: BLE001  of a callback of the user's, say
+            return error
+
+    async def _run(self, call: Call, wanted: Wanted) -> None:
+        """Queue `call`, and wait until it is answered or late; drop it if this task is cancelled."""
+        call.waiter = is_released = Event()
+        loop = get_running_loop()
+        loop.call_soon(self._post, call, wanted, Outbox(loop, _wake))  # by no task, as other calls of clients
+        try:
+            await is_released.wait()
+        except CancelledError as left:
+            self.drop(call, "expired" if left.args == ("expired",) else "cancelled")
+            raise
+
+    def _post(self, call: Call, wanted: Wanted, answers: Outbox) -> None:
+        """Queue `call`; answer it if it is refused."""
+        if call.left is None:
+            try:
+                self.post(call, wanted, answers)
+            except BaseException as error:  # noqa: BLE001  of a callback of the user's, say
+                call.fail(error)
+                call.waiter.set()
+
+    async def with_cache(self, call: Call) -> Any:
+        """Return the answer of `call`, where the callers ask an asynchronous cache; raise its error."""
         await answer_with_cache(self.driver, call, self.name, waits=hasattr(call, "flow"))  # it is of a map
-
-
-def _give(parts: Iterable[Call], tenant: Any) -> None:
-    for each in parts:
-        each.tenant = tenant
+        return self.answer(call)
 
 
 def _woken(answers: Outbox, call: Call, _: object) -> None:
     answers.release([call])
 
 
-def drop_task(task: Task[None], _: Why) -> None:
+def _wake(calls: list[Call]) -> None:
+    for call in calls:
+        call.waiter.set()
+
+
+def drop_task(task: Task[None], why: Why) -> None:
     """Cancel the task of a call."""
-    task.cancel()
+    task.cancel(why)
 
 
 class _Told:
@@ -257,95 +312,6 @@ class _Told:
 
 _AT_ONCE = 32
 """Elements that are queued in one turn of the event loop, for which other clients wait."""
-
-
-class Elements:
-    """Elements of a map, each as a call of its own, and what `end` is given when all are answered."""
-
-    def __init__(
-        self,
-        served: Served,
-        wanted: Wanted,
-        value: list[Any],
-        client: str,
-        end: Callable[[list[Any]], object],
-    ) -> None:
-        self._served = served
-        self._wanted = wanted
-        self._client = client
-        self._came = monotonic()
-        self._waiting: Iterator[tuple[int, Any]] = enumerate(value)
-        self._rows: list[Any] = [None] * len(value)
-        self._left = len(value) + 1  # until all are queued
-        self._end = end
-        self._answers = Outbox(get_running_loop(), self._done)
-        self._drops: list[Callable[[Why], object]] = []
-        self._is_dropped = False
-
-    def queue(self) -> None:
-        """Queue a few elements, and the others in later turns of the loop."""
-        wanted = self._wanted
-        if wanted.left_s is not None:
-            wanted = wanted._replace(left_s=wanted.left_s - (monotonic() - self._came))
-        few = [*islice(self._waiting, _AT_ONCE)]
-        for at, element in few:
-            if isinstance(element, Unreadable):
-                self._answer(at, element.error)
-            else:
-                self._queue(at, wanted, element)
-        if len(few) < _AT_ONCE:
-            self._take()
-        else:
-            get_running_loop().call_soon(self.queue)
-
-    def _queue(self, at: int, wanted: Wanted, element: Any) -> None:
-        """Queue one element; one that is refused is answered with its error."""
-        served = self._served
-        try:
-            call = served.call(wanted, [element], self._client)
-            if served.callers_ask:
-                task = get_running_loop().create_task(self._ask(at, call))
-                self._drops.append(partial(drop_task, task))
-            elif call.missing:
-                call.waiter = at
-                served.post(call, wanted, self._answers)
-                self._drops.append(partial(served.drop, call))
-            else:
-                self._answer(at, served.at_once(call)[0])
-        except BaseException as error:  # noqa: BLE001  of a callback of the user's, say
-            self._answer(at, error)
-
-    def drop(self, why: Why) -> None:
-        """Drop what has not started; the rest is not answered."""
-        self._is_dropped = True
-        self._waiting = iter(())
-        for each in self._drops:
-            each(why)
-
-    async def _ask(self, at: int, call: Call) -> None:
-        try:
-            await self._served.with_cache(call)
-        except Exception as error:  # noqa: BLE001  whatever the function has raised
-            self._answer(at, error)
-        else:
-            call.waiter = at
-            self._done([call])
-
-    def _done(self, calls: list[Call]) -> None:
-        for call in calls:
-            if self._is_dropped:  # a call that has run since may be woken at its deadline, without results
-                return
-            error = self._served.error(call)
-            self._answer(call.waiter, self._served.answer(call)[0] if error is None else error)
-
-    def _answer(self, at: int, row: Any) -> None:
-        self._rows[at] = row
-        self._take()
-
-    def _take(self) -> None:
-        self._left -= 1
-        if not self._left:
-            self._end(self._rows)
 
 
 def _check_tenant(tenant: Any) -> None:

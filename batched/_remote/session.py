@@ -8,7 +8,7 @@ import logging
 import os
 import secrets
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from time import perf_counter
 from typing import Any, Protocol
@@ -37,8 +37,8 @@ from batched._remote.frames import (
 )
 from batched._remote.greeting import ClientGreeting, ServerGreeting
 from batched._remote.requests import PLAIN, Wanted, wanted
-from batched._remote.served import Elements, Served, Why, drop_task
-from batched._remote.values import Codec, apart, are_plain, is_plain, readable
+from batched._remote.served import Served, Why, drop_task
+from batched._remote.values import Codec, Unreadable, apart, are_plain, is_plain, plain_values
 from batched.errors import BatchError
 
 _MOST_US = (1 << 32) - 1
@@ -312,32 +312,20 @@ class Session(asyncio.BufferedProtocol):
         began = perf_counter()
         served = self._served(found)
         read, payload = rows(CALL_ROW, found)
-        try:
-            values = self._codec.load_plain(payload)
-        except Exception:  # noqa: BLE001  a library of some is missing here
-            read, values = self._readable(read, payload, began)
-        if len(values) != len(read):
-            raise FrameError(f"a frame of {len(read)} calls has {len(values)} arguments")
-        if served.takes_all and {row[1] for row in read} == {Flag.ONE}:
+        values, are_read = plain_values(self._codec, payload, len(read))
+        if are_read and served.takes_all and {row[1] for row in read} == {Flag.ONE}:
             self._begin_all([row[0] for row in read], began, served, values)
             return
         for (number, flags, left_s, allowed_s), value in zip(read, values, strict=True):
+            if isinstance(value, Unreadable):
+                self.calls += 1
+                self._fail(number, began, value.error)
+                continue
             want = PLAIN
             if flags != Flag.ONE:
                 left = left_s if flags & Flag.DEADLINE else None
                 want = Wanted(Kind.CALL, flags, left, allowed_s)
             self._begin(number, began, served, want, value)
-
-    def _readable(self, read: list[Any], payload: Bytes, began: float) -> tuple[list[Any], list[Any]]:
-        """Fail the calls of arguments that cannot be read here; return the others."""
-        try:
-            kept, values, failed = readable(self._codec, read, payload)
-        except Exception as broken:
-            raise FrameError(f"the arguments of {len(read)} calls cannot be read: {broken}") from broken
-        for row, error in failed:
-            self.calls += 1
-            self._fail(row[0], began, error)
-        return kept, values
 
     def _begin(self, number: int, began: float, served: Served, want: Wanted, value: Any) -> None:
         if number in self._running:
@@ -353,11 +341,10 @@ class Session(asyncio.BufferedProtocol):
                     raise
                 self._one_by_one(number, began, served, want, value)
                 return
-            if want.flags & Flag.STREAM or (served.callers_ask and call.size):
-                streams = bool(want.flags & Flag.STREAM)
-                work = self._answer_in_task(number, began, served, call, streams=streams)
-                task = self._loop.create_task(work)
-                self._running[number] = drop_task, task
+            if (streams := call.takes_pieces) or (served.callers_ask and call.size):
+                send = partial(self._send_pieces, number, began, served)
+                work = partial(send if streams else served.with_cache, call)
+                self._answer_in_task(number, began, work, None if streams else _many(call), call)
                 return
             if not call.missing:
                 self._answer(number, began, served.at_once(call), many=_many(call))
@@ -391,8 +378,6 @@ class Session(asyncio.BufferedProtocol):
         for number, call in zip(numbers, served.plain(values, self.client, self._host.answers), strict=True):
             if isinstance(call, BaseException):
                 self._fail(number, began, call)
-            elif not call.missing:
-                self._answer(number, began, served.at_once(call), many=_many(call))
             else:
                 call.waiter = self, number, began, served
                 self._running[number] = served.drop, call
@@ -403,14 +388,8 @@ class Session(asyncio.BufferedProtocol):
 
     def _one_by_one(self, number: int, began: float, served: Served, want: Wanted, value: list[Any]) -> None:
         """Answer elements of a map of which one is refused: each is a call of its own."""
-
-        def end(rows: list[Any]) -> None:
-            if self._running.pop(number, None) is not None:
-                self._answer(number, began, rows, many=True)
-
-        elements = Elements(served, want, value, self.client, end)
-        self._running[number] = Elements.drop, elements
-        elements.queue()
+        work = partial(served.one_by_one, want, value, self.client)
+        self._answer_in_task(number, began, work, many=True)
 
     def answered(self, calls: list[Call]) -> None:
         """Send the answers of calls, but of those of which the callers have left."""
@@ -489,8 +468,7 @@ class Session(asyncio.BufferedProtocol):
                 payload, buffers = self._codec.dump(answer)
             else:
                 flags, payload, buffers = encoded_rows(self._codec, answer, many=many)
-            parts = frame(Kind.RESULT, flags, number, _us_since(began), payload, buffers)
-            self._check_size(parts)
+            parts = self._frame(Kind.RESULT, number, began, payload, buffers, flags)
         except BaseException as error:  # noqa: BLE001  of an object that cannot be made bytes of
             self._fail(number, began, unsent(error))
         else:
@@ -499,58 +477,58 @@ class Session(asyncio.BufferedProtocol):
     def _fail(self, number: int, began: float, error: BaseException, left: str | None = None) -> None:
         try:
             try:
-                parts = self._frame_of_error(number, began, error, left)
-                self._check_size(parts)
+                parts = self._frame(Kind.ERROR, number, began, *encoded_error(self._codec, error, left))
             except FrameError as too_long:
                 told = BatchError(f"{type(error).__name__} of the server cannot be sent: {too_long}")
-                parts = self._frame_of_error(number, began, told, left)
+                parts = self._frame(Kind.ERROR, number, began, *encoded_error(self._codec, told, left))
         except BaseException:  # there is no memory for it: the call would wait for ever
             self.abort()
             raise
         self._write(parts)
 
-    def _frame_of_error(
-        self, number: int, began: float, error: BaseException, left: str | None
+    def _frame(  # noqa: PLR0913, PLR0917  as `frame`
+        self, kind: int, number: int, began: float, payload: Bytes, buffers: list[Bytes], flags: int = 0
     ) -> list[Bytes]:
-        payload, buffers = encoded_error(self._codec, error, left)
-        return frame(Kind.ERROR, 0, number, _us_since(began), payload, buffers)
+        """Return the parts of a frame; `FrameError` if the client would not take it."""
+        parts = frame(kind, flags, number, _us_since(began), payload, buffers)
+        if (size := size_of(parts)) > self._most_bytes:
+            raise FrameError(f"it has {size} bytes, and the client takes {self._most_bytes} at most")
+        return parts
 
-    async def _answer_in_task(
-        self, number: int, began: float, served: Served, call: Call, *, streams: bool
+    def _answer_in_task(
+        self,
+        number: int,
+        began: float,
+        work: Callable[[], Awaitable[Any]],
+        many: bool | None,  # noqa: FBT001
+        call: Call | None = None,
     ) -> None:
-        """Answer a call that awaits something here: a cache, or room for each of its pieces."""
-        try:
-            if streams:
-                await self._send_pieces(number, served, call)
-            else:
-                await served.with_cache(call)
-        except BaseException as error:  # noqa: BLE001
-            if self._running.pop(number, None) is not None:  # else its caller has left
-                self._fail(number, began, error, call.left)
-        else:
-            if self._running.pop(number, None) is not None:
-                answer = None if streams else served.answer(call)
-                self._answer(number, began, answer, many=None if streams else _many(call))
+        """Answer a call that awaits something here: a cache, or room for each of its pieces, or elements."""
 
-    async def _send_pieces(self, number: int, served: Served, call: Call) -> None:
+        async def answer() -> None:
+            try:
+                found = await work()
+            except BaseException as error:  # noqa: BLE001
+                if self._running.pop(number, None) is not None:  # else its caller has left
+                    self._fail(number, began, error, None if call is None else call.left)
+            else:
+                if self._running.pop(number, None) is not None:
+                    self._answer(number, began, found, many=many)
+
+        self._running[number] = drop_task, self._loop.create_task(answer())
+
+    async def _send_pieces(self, number: int, began: float, served: Served, call: Call) -> None:
         pieces = open_async_stream(served.driver, call)
         try:
             async for piece in pieces:
                 try:
-                    payload, buffers = self._codec.dump(piece)
-                    parts = frame(Kind.PIECE, 0, number, 0, payload, buffers)
-                    self._check_size(parts)
+                    parts = self._frame(Kind.PIECE, number, began, *self._codec.dump(piece))
                 except BaseException as broken:
                     raise unsent(broken) from broken
                 self._write(parts)
                 await self._has_room.wait()
         finally:
             pieces.close()
-
-    def _check_size(self, parts: list[Bytes]) -> None:
-        """Raise if the client would not take such a frame."""
-        if (size := size_of(parts)) > self._most_bytes:
-            raise FrameError(f"it has {size} bytes, and the client takes {self._most_bytes} at most")
 
     def _asked(self, found: Frame) -> None:
         began = perf_counter()

@@ -7,11 +7,12 @@ import importlib
 import io
 import pickle
 import sys
+from abc import ABC, abstractmethod
 from collections import ChainMap
 from collections.abc import Sequence
-from typing import Any, Protocol, Self, TypeAlias
+from typing import Any, Self, TypeAlias
 
-from batched._remote.frames import MOST_BUFFERS, Bytes
+from batched._remote.frames import MOST_BUFFERS, Bytes, FrameError
 
 Encoded: TypeAlias = "tuple[Bytes, list[Bytes]]"
 """A payload, and the buffers beside it."""
@@ -61,48 +62,57 @@ def apart(rows: list[Any], error: BaseException) -> list[Any]:
     return found
 
 
-def readable(
-    codec: Codec, rows: list[Any], payload: Bytes
-) -> tuple[list[Any], list[Any], list[tuple[Any, BaseException]]]:
-    """Return the rows of which the plain values can be read here, these values, and the rest with errors."""
-    values = codec.load_apart(payload)
-    if isinstance(values, Unreadable):  # arrays that are alike are one
-        values = [values] * len(rows)
-    found = [*zip(rows, values, strict=True)]
-    kept = [each for each in found if not isinstance(each[1], Unreadable)]
-    failed = [(row, value.error) for row, value in found if isinstance(value, Unreadable)]
-    return [row for row, _ in kept], [value for _, value in kept], failed
+def plain_values(codec: Codec, payload: Bytes, count: int) -> tuple[list[Any], bool]:
+    """Return so many plain values, and whether all can be read here: else some are `Unreadable`.
+
+    Raises:
+        FrameError: There are none, or not so many.
+
+    """
+    try:
+        try:
+            values, are_read = codec.load_plain(payload), True
+        except Exception:  # noqa: BLE001  a library of some is missing here
+            values, are_read = codec.load_apart(payload), False
+            if isinstance(values, Unreadable):  # arrays that are alike are one
+                values = [values] * count
+        found = len(values)
+    except Exception as broken:
+        raise FrameError(f"{count} values cannot be read: {broken}") from broken
+    if found != count:
+        raise FrameError(f"a frame of {count} calls has {found} values")
+    return values, are_read
 
 
-class Codec(Protocol):
+class Codec(ABC):
     """How values become bytes, and bytes values."""
 
     name: str
-    plain: frozenset[type]
+    plain: frozenset[type] = frozenset()
     """Classes of which each object has bytes that can be read, so that several can share a frame."""
 
-    def dump_plain(self, values: list[Any]) -> bytes:
-        """Return the bytes of plain values together."""
-        ...
+    @abstractmethod
+    def dump(self, value: Any) -> Encoded:
+        """Return the bytes of `value`; raise if there are none."""
 
-    def load_plain(self, payload: Bytes) -> list[Any]:
-        """Return the plain values of these bytes."""
-        ...
+    @abstractmethod
+    def load(self, payload: Bytes, buffers: Sequence[bytearray] = ()) -> Any:
+        """Return the value of these bytes."""
 
     def load_apart(self, payload: Bytes, buffers: Sequence[bytearray] = ()) -> Any:
         """Return the value, with an `Unreadable` for each object of a class that cannot be imported here."""
-        ...
+        return self.load(payload, buffers)
 
-    def dump(self, value: Any) -> Encoded:
-        """Return the bytes of `value`; raise if there are none."""
-        ...
+    def dump_plain(self, values: list[Any]) -> bytes:
+        """Return the bytes of plain values together."""
+        raise NotImplementedError
 
-    def load(self, payload: Bytes, buffers: Sequence[bytearray]) -> Any:
-        """Return the value of these bytes."""
-        ...
+    def load_plain(self, payload: Bytes) -> list[Any]:
+        """Return the plain values of these bytes."""
+        raise NotImplementedError
 
 
-class Pickles:
+class Pickles(Codec):
     """Values of any class that the other side can import, for processes of one user that trust each other.
 
     torch's own pickles of a tensor take a file in memory and two copies; these take the numpy array that
@@ -166,7 +176,7 @@ class Pickles:
         pickler.dump(value)
         return file.getvalue(), buffers
 
-    def load(self, payload: Bytes, buffers: Sequence[bytearray]) -> Any:
+    def load(self, payload: Bytes, buffers: Sequence[bytearray] = ()) -> Any:
         """Return the value of these bytes."""
         return pickle.loads(payload, buffers=buffers) if buffers else pickle.loads(payload)  # noqa: S301
 
@@ -188,7 +198,7 @@ _tables: list[Any] = []
 
 def is_plain(codec: Codec, value: Any) -> bool:
     """Whether `value` is small, and certain to have bytes that can be read: a text, numbers, an array."""
-    kind = value.__class__
+    kind = type(value)  # what it says of its class itself may be an error
     if kind in codec.plain:
         if kind is int:
             bits: int = value.bit_length()
@@ -204,9 +214,10 @@ def are_plain(codec: Codec, values: list[Any]) -> bool:
     kinds = {*map(type, values)}
     if kinds == {str} and str in codec.plain:
         return max(map(len, values)) <= _MOST_PLAIN
-    if len(kinds) == 1 and hasattr(values[0], "dtype") and _are_alike(values):
-        return is_plain(codec, values[0])
-    return all(is_plain(codec, each) for each in values)
+    if not is_plain(codec, values[0]):
+        return False
+    are_arrays = len(kinds) == 1 and codec.plain.isdisjoint(kinds)
+    return (are_arrays and _are_alike(values)) or all(is_plain(codec, each) for each in values)
 
 
 def _are_alike(arrays: list[Any]) -> bool:

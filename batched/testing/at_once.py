@@ -294,9 +294,8 @@ class _Inline(Dispatcher):
             _at_work.add(self)
         try:
             with self:
-                batcher = self.batcher
-                batcher.drain()
-                batcher.admit(call, wait=True, of_map=of_map)
+                self.batcher.drain()
+                self.batcher.admit(call, wait=True, of_map=of_map)
             while (batch := self._next()) is not None:
                 yield from _in_its_context(self._run(batch))
             self.driver.teller.flush()
@@ -312,8 +311,7 @@ class _Inline(Dispatcher):
 
     def _next(self) -> Batch | None:
         with self:
-            batcher = self.batcher
-            found = batcher.next(monotonic())
+            found = self.batcher.next(monotonic())
         return found if isinstance(found, Batch) else None
 
     def _run(self, batch: Batch) -> Work:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import abc
 import asyncio
 import functools
+import gc
 import inspect
 import pydoc
 import threading
 import types
+import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 from unittest import mock
 
@@ -19,7 +22,7 @@ import pytest
 
 import batched
 from batched import aio, inference
-from tests.kit.gate import PATIENCE_S
+from tests.kit.gate import PATIENCE_S, until
 
 
 class Embedder:
@@ -357,3 +360,47 @@ def test_its_repr_does_not_hold_what_a_cache_does() -> None:
     assert "cache=<dict of 100>" in repr(fn)
     assert repr(view).endswith(", request_cache=<dict of 50>>")
     fn.shutdown()
+
+
+def test_views_made_for_each_call_share_what_was_made_once() -> None:
+    """Of functions and instances. What is wrong is refused each time; a request has a cache of its own."""
+
+    class Model:
+        @batched.dynamically(timeout_ms=0)
+        def double(self, items: list[int]) -> list[int]:
+            return [2 * item for item in items]
+
+    state: Any = attrgetter("_shared")
+    model = Model()
+    fn = batched.dynamically(lambda items: items, timeout_ms=0)  # type: ignore[misc]
+    for view in (fn, model.double, fn.options(priority="bulk")):
+        view(1)
+        made = [view.options(return_exceptions=True, deadline_ms=1000) for _ in range(2)]
+        assert state(made[0]) is state(made[1]) is not state(view)
+        assert made[0]([1, 2]) == view([1, 2])
+        assert state(view.options(deadline_ms=1000)) is not state(made[0])
+        with pytest.raises(TypeError, match="return_exceptions"):
+            view.options(return_exceptions=1, deadline_ms=1000)
+        with pytest.raises(TypeError, match="deadline_ms"):
+            view.options(deadline_ms=[1])
+        caches: list[dict[Any, Any]] = [{}, {}]
+        for cache in caches:
+            view.options(request_cache=cache)(3)
+        assert [len(cache) for cache in caches] == [1, 1]
+        for ms in range(1, 100):
+            view.options(deadline_ms=ms)
+        assert len(state(view).of_options) < 50
+
+
+def test_a_function_with_views_of_calls_ends_with_its_last_reference() -> None:
+    """Nothing that is kept of views leads back to it."""
+    fn = batched.dynamically(lambda items: items, timeout_ms=0)  # type: ignore[misc]
+    assert fn.options(return_exceptions=True)(1) == 1
+    assert fn.options(return_exceptions=False)(1) == 1
+    gone = weakref.ref(fn)
+    gc.disable()
+    try:
+        del fn
+        until(lambda: gone() is None)
+    finally:
+        gc.enable()

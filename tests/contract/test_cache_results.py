@@ -141,6 +141,22 @@ def test_an_image_belongs_to_its_caller(flavour: Flavour) -> None:
         answer.putpixel((0, 0), 9)
 
 
+def test_a_frame_of_pandas_belongs_to_its_caller(flavour: Flavour) -> None:
+    """Callers add columns to it, and write to its cells."""
+    pandas = pytest.importorskip("pandas")
+    fn = flavour.decorate(
+        lambda xs: [{"table": pandas.DataFrame({"x": [x]}), "column": pandas.Series([x])} for x in xs],
+        timeout_ms=0,
+        cache={},
+    )
+    for _ in range(3):
+        answer = flavour.call(fn, 1)
+        assert answer["table"].to_dict("list") == {"x": [1]}
+        assert answer["column"].tolist() == [1]
+        answer["table"]["y"] = 2
+        answer["table"].loc[0, "x"] = answer["column"][0] = 9
+
+
 def test_items_and_results_with_arrays_keep_their_class(flavour: Flavour) -> None:
     """Also one that cannot be made again from what is in it."""
 

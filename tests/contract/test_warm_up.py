@@ -57,6 +57,20 @@ def test_an_error_of_the_function_comes_to_the_caller_and_ends_it(flavour: Flavo
     assert flavour.call(fn, "b") == "b"
 
 
+def test_what_is_no_function_is_refused_as_progress_before_anything_runs(flavour: Flavour) -> None:
+    async def progress(done: int, total: int) -> None: ...
+
+    gate = Gate()
+    fn = flavour.decorate(gate, batch_sizes=(1, 2))
+    for given, why in (
+        (3, "a function of two numbers, got 3"),
+        (progress, "a plain function, not `async def`"),
+    ):
+        with pytest.raises(TypeError, match=f"progress must be {why}"):
+            warm(flavour, fn, "a", progress=given)
+    assert gate.batches == []
+
+
 def test_an_error_of_progress_ends_it(flavour: Flavour) -> None:
     gate = Gate(note=len)
     fn = flavour.decorate(gate, batch_sizes=(1, 2, 4))

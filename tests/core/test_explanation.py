@@ -223,14 +223,18 @@ SIZE = [
         STEPS,
         {**REFILLED, "workers": Workers(1)},
     ),
-    Example("No more than 8 items fit in memory.", {**STEPS, "fits_memory": 8}, REFILLED),
+    Example(
+        "Batches have at most 8 items, because larger ones ran out of memory.",
+        {**STEPS, "fits_memory": 8},
+        REFILLED,
+    ),
     Example(
         "Others were empty: only items with equal keys share a batch, and keys take turns.",
         STEPS,
         {**REFILLED, "group_by": len},
     ),
-    Example("No more than 1 item fits in memory.", {"fits_memory": 1}),
-    Example("No more than 8 items fit in memory.", {"fits_memory": 8}),
+    Example("Batches have at most 1 item, because larger ones ran out of memory.", {"fits_memory": 1}),
+    Example("Batches have at most 8 items, because larger ones ran out of memory.", {"fits_memory": 8}),
     Example(
         "Batches of 1 item seem to work best, so larger ones are only tried now and then.",
         {"best_batch_size": 1},

@@ -50,6 +50,16 @@ def test_little_is_said_of_few_batches() -> None:
     assert "set length" not in explain(few, Options())
 
 
+@pytest.mark.parametrize("timeout_ms", [5, 1000])
+@pytest.mark.parametrize(("wait_ms", "waits"), [(0, False), (0.0009, False), (0.003, True), (0.4, True)])
+def test_it_says_that_batches_wait_where_the_stats_do(wait_ms: float, waits: bool, timeout_ms: float) -> None:
+    """Whatever the longest wait is."""
+    learned = replace(LEARNED, wait_ms=wait_ms)
+    assert ("no wait for more calls" in str(learned)) == (not waits)
+    said = explain(stats(learned=learned), Options(timeout_ms=timeout_ms))
+    assert ("do not wait for more calls" in said) == (not waits)
+
+
 def test_where_sizes_did_not_tell_what_an_item_adds_nothing_follows_from_it() -> None:
     """How the costs divide would be a guess."""
     for learned in (ONE_SIZE, UNKNOWN):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from math import inf
 from typing import Any
+from weakref import ref
 
 import pytest
 from hypothesis import example, given, settings
@@ -25,12 +26,25 @@ class Entry:
         self.asked += 1
         return self.rank
 
+    @property
+    def deadline(self) -> float | None:
+        """The same, as calls have it."""
+        return self.rank
 
-def heap_of(*entries: Entry, kind: type[LazyHeap[Entry, float]] = LazyHeap) -> Any:
+
+def heap_of(*entries: Entry) -> Any:
     """Return a heap to which these entries have been added, one after another."""
-    heap = kind(Entry.told)
+    heap = LazyHeap(Entry.told)
     for entry in entries:
         heap.add(entry, entry.rank or 0.0)
+    return heap
+
+
+def deadlines_of(*entries: Entry) -> Any:
+    """Return a heap of deadlines, likewise."""
+    heap: Any = DeadlineHeap(lambda entry: entry.deadline is not None)
+    for entry in entries:
+        heap.add(ref(entry), entry.rank or 0.0)
     return heap
 
 
@@ -169,7 +183,7 @@ def test_what_has_passed_are_the_deadlines_up_to_now_soonest_first(
 ) -> None:
     """Each once; `next` is the soonest of the others, and `inf` without any."""
     entries = [Entry(deadline) for deadline in deadlines]
-    heap = heap_of(*entries, kind=DeadlineHeap)
+    heap = deadlines_of(*entries)
     entries.sort(key=lambda entry: entry.rank or 0)
     for now in [*sorted(looks), 20]:
         passed = [entry for entry in entries if (entry.rank or 0) <= now]
@@ -180,7 +194,7 @@ def test_what_has_passed_are_the_deadlines_up_to_now_soonest_first(
 
 def test_the_next_deadline_is_that_of_an_entry_that_has_one_still() -> None:
     entries = [Entry(1), Entry(2)]
-    heap = heap_of(*entries, kind=DeadlineHeap)
+    heap = deadlines_of(*entries)
     assert heap.next() == 1
     entries[0].rank = None
     assert heap.next() == 2

@@ -369,8 +369,8 @@ def test_what_is_learned_of_a_step_that_a_ctrl_c_broke_off_is_forgotten() -> Non
         batcher.step(batch, [1], 2.0)
         interrupt = Interrupt(at, inside="BatchCost.add")
         interrupt.during(lambda batcher=batcher, batch=batch: batcher.step(batch, [1], 3.0))
-        if not interrupt.came:
-            assert at > 1
+        if at > 1 and not interrupt.came:  # from 3.13 on, none may be seen as a function is first traced
+            assert at > 2
             break
         mend(batcher, KeyboardInterrupt())
         batcher.fail(batch, KeyboardInterrupt(), 3.0)

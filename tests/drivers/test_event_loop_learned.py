@@ -80,7 +80,7 @@ def test_the_size_that_fits_into_memory_is_told_after_the_loop() -> None:
 
     asyncio.run(small.acall([1, 2, 3, 4]))
     assert small.stats.fits_memory == 2
-    assert "No more than 2 items fit in memory." in small.explain()
+    assert "Batches have at most 2 items, because larger ones ran out of memory." in small.explain()
     asyncio.run(small.acall([1]))
     assert small.stats.fits_memory == 2
     with asyncio.Runner() as runner:  # a loop that is still there

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import weakref
 from contextvars import Context
@@ -13,7 +14,7 @@ import pytest
 import batched
 from batched._core.call import Call
 from batched._drivers import wakeups
-from batched._drivers.wakeups import ask, wake
+from batched._drivers.wakeups import Outbox, ask, wake
 from tests.kit.gate import PATIENCE_S, Gate, until
 
 
@@ -202,3 +203,32 @@ def test_a_child_process_waits_for_no_wake_up_of_its_parents() -> None:
         os._exit(len(loop.ready))
     _, status = os.waitpid(child, 0)
     assert os.waitstatus_to_exitcode(status) == 2
+
+
+def test_calls_that_wait_at_an_outbox_are_handed_on_together() -> None:
+    """By its loop, in one step for all that are answered meanwhile; where the loop is gone, they are not."""
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        released: list[list[Call]] = []
+        outbox = Outbox(loop, released.append)
+        calls = [Call().begin(None, at, 1, False, 0.0) for at in range(3)]
+        for call in calls:
+            call.waits_at = outbox
+        assert wake(calls[:2]) == []
+        assert wake(calls[2:]) == []
+        assert released == []
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert released == [calls[:2], calls[2:]]
+
+    asyncio.run(main())
+    loop = Loop()
+    outbox = Outbox(loop, lambda _: None)  # type: ignore[arg-type]
+    call = Call().begin(None, 1, 1, False, 0.0)
+    call.waits_at = outbox
+    del loop
+    gc.collect()
+    assert outbox.loop() is None
+    assert wake([call]) == []
+    assert not outbox.is_told

@@ -88,6 +88,7 @@ def test_the_advice_follows_from_the_costs() -> None:
     assert found.batch_size == 128
     assert [each.size for each in found.measured] == [1, 2, 4, 8, 16, 32, 64, 128]
     assert f"batch_size={found.batch_size}" in found.advice()[1]
+    assert found.advice()[1].endswith("larger batches were not tried.")
     lone, *_, many = found.expected
     assert lone.latency_ms == pytest.approx(4.1, rel=0.05)
     assert many.items_per_s > 10 * many.alone_per_s
@@ -146,6 +147,7 @@ def test_larger_batches_that_take_far_longer_say_nothing_of_those_to_take() -> N
 
     found = profile(bends, ["same"], clock=function.clock)
     assert found.batch_size == 8
+    assert found.advice()[1].endswith("larger batches gain little.")
     assert (found.batch_ms, found.item_ms) == pytest.approx((3, 0.5), rel=0.05)
     *_, many = found.expected
     assert many.alone_per_s == pytest.approx(1000 / 3.5, rel=0.05)

@@ -115,7 +115,7 @@ def test_short_batches_tell_nothing() -> None:
         backlog.driver.finish(batch, backlog.now)
 
 
-def test_of_short_batches_in_a_row_one_in_32_is_learned_from() -> None:
+def test_of_short_batches_in_a_row_one_in_64_is_learned_from() -> None:
     """And each long one of several calls, at once."""
     backlog = Backlog(Options())
     sizes = backlog.driver.batcher.feature(BestSizes).sizes
@@ -126,7 +126,7 @@ def test_of_short_batches_in_a_row_one_in_32_is_learned_from() -> None:
 
     sizes.ran = ran
     sizes.is_at_rest = True
-    for seconds in [1e-6] * 80 + [0.001] * 5 + [1e-6] * 33:
+    for seconds in [1e-6] * 144 + [0.001] * 5 + [1e-6] * 65:
         backlog.driver.push(*(backlog.call() for _ in range(1 if seconds < 1e-3 else 2)))
         batch = backlog.driver.pop(backlog.now)
         backlog.now += seconds

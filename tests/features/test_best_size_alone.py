@@ -11,8 +11,8 @@ import pytest
 from batched._core.lazy_heap import Deadlines
 from batched._core.options import Options
 from batched._features.best_size import BestSizes
-from batched._features.fixed_sizes import FixedSizes
 from batched._policy.best_size import BestSize
+from batched._policy.size_choice import SizeChoice
 from tests.kit.calls import single
 from tests.kit.river import StandInRiver, run_of
 
@@ -68,7 +68,7 @@ class Alone:
         self.river.streams = streams
         self.memory: Any = SimpleNamespace(limit=None)
         self.deadlines = Deadlines()
-        self.feature = BestSizes(self.lengths, self.memory, self.deadlines, FixedSizes())
+        self.feature = BestSizes(self.lengths, self.memory, self.deadlines, SizeChoice())
         self.feature.begin(self.river, options)
 
     def with_rule(self) -> Sizes:

@@ -12,6 +12,7 @@ from batched._core.halves import Half
 from batched._core.options import Options
 from batched._features.fixed_sizes import FixedSizes
 from batched._policy.search import Search
+from batched._policy.size_choice import SizeChoice
 from tests.kit.calls import listed, single
 from tests.kit.river import StandInRiver, batch_of, run_of
 
@@ -24,7 +25,7 @@ class Alone:
     def __init__(self, *sizes: int, streams: bool = False, lengths: Any = None) -> None:
         self.river: Any = StandInRiver(lengths)
         self.river.streams = streams
-        self.feature = FixedSizes()
+        self.feature = FixedSizes(SizeChoice())
         self.feature.begin(self.river, Options(batch_sizes=sizes or None, batch_size=max(sizes, default=8)))
 
     def take(self, batch: Batch) -> Any:
@@ -36,7 +37,8 @@ class Alone:
 def test_without_the_option_it_has_no_hook_and_every_size_is_one() -> None:
     alone = Alone()
     assert alone.feature.hooks == ()
-    assert [alone.feature.size_of(5), alone.feature.at_most(5), alone.feature.smallest] == [5, 5, 1]
+    choice = alone.feature.choice
+    assert [choice.size_of(5), choice.at_most(5), choice.choose(5), choice.smallest] == [5, 5, 5, 1]
 
 
 def test_of_streams_no_time_is_learned() -> None:
@@ -45,10 +47,10 @@ def test_of_streams_no_time_is_learned() -> None:
 
 
 def test_sizes_around_a_number() -> None:
-    feature = Alone(2, 4).feature
-    assert [feature.size_of(items) for items in (1, 2, 3, 4)] == [2, 2, 4, 4]
-    assert [feature.at_most(items) for items in (1, 2, 3, 9)] == [2, 2, 2, 4]
-    assert feature.smallest == 2
+    choice = Alone(2, 4).feature.choice
+    assert [choice.size_of(items) for items in (1, 2, 3, 4)] == [2, 2, 4, 4]
+    assert [choice.at_most(items) for items in (1, 2, 3, 9)] == [0, 2, 2, 4]
+    assert choice.smallest == 2
 
 
 def test_a_batch_is_filled_up_with_its_last_item() -> None:
@@ -119,7 +121,6 @@ def test_copies_are_counted_with_each_run_and_times_are_those_of_sizes() -> None
         alone.feature.ended(run)
         alone.feature.lesson(run)
     assert alone.river.counters.copies == 10
-    assert alone.feature.choice is not None
     assert alone.feature.choice.seconds(4) == pytest.approx(0.5)
     for _ in range(10):
         alone.feature.lesson(run_of(4, 9.0, failed=1))  # it tells nothing

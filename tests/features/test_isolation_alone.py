@@ -10,9 +10,9 @@ from batched._core.batch import Batch
 from batched._core.halves import Half
 from batched._core.hooks import Run
 from batched._core.options import Options
-from batched._features.fixed_sizes import FixedSizes
 from batched._features.isolation import Isolation
 from batched._policy.search import Search
+from batched._policy.size_choice import SizeChoice
 from tests.kit.calls import listed, single
 from tests.kit.river import StandInRiver, batch_of
 
@@ -27,7 +27,7 @@ class Alone:
 
     def __init__(self, options: Options = OPTIONS) -> None:
         self.river: Any = StandInRiver()
-        self.feature = Isolation(FixedSizes())
+        self.feature = Isolation(SizeChoice())
         self.feature.begin(self.river, options)
 
     def fail(self, batch: Batch, error: BaseException | None = None, seconds: float = 0.001) -> bool:

@@ -10,9 +10,9 @@ from batched._core.batch import Batch
 from batched._core.halves import Half
 from batched._core.hooks import Run
 from batched._core.options import Options
-from batched._features.fixed_sizes import FixedSizes
 from batched._features.memory import FitsMemory
 from batched._policy.search import Search
+from batched._policy.size_choice import SizeChoice
 from tests.kit.river import StandInRiver, batch_of, run_of
 
 MOST = 16
@@ -23,10 +23,10 @@ PROBE_AFTER = 64
 class Alone:
     """The feature, and what it sees."""
 
-    def __init__(self, most: int = MOST, *, streams: bool = False) -> None:
+    def __init__(self, most: int = MOST, *, streams: bool = False, sizes: tuple[int, ...] = ()) -> None:
         self.river: Any = StandInRiver()
         self.river.streams = streams
-        self.feature = FitsMemory(FixedSizes())
+        self.feature = FitsMemory(SizeChoice(sizes))
         self.feature.begin(self.river, Options(batch_size=most))
 
     def fail(self, batch: Batch, error: BaseException | None = None) -> bool:
@@ -57,6 +57,14 @@ def test_a_batch_that_did_not_fit_runs_again_in_halves_and_later_ones_have_no_mo
     assert [part.error for part in parts] == [error, error]
     assert (alone.feature.limit, alone.feature.lessons()) == (4, {"fits": 4})
     assert (alone.feature.hooks, alone.river.hooked - hooked, alone.river.resized) == (LIMITED, 1, 1)
+
+
+@pytest.mark.parametrize(("sizes", "limit"), [((1, 2, 4), 2), ((2, 3, 4), 2), ((3, 4), 3)])
+def test_the_limit_is_a_size_that_batches_may_have(sizes: tuple[int, ...], limit: int) -> None:
+    """The smallest one, if half of what did not fit is less."""
+    alone = Alone(4, sizes=sizes)
+    alone.fail(batch_of(4))
+    assert alone.feature.limit == limit
 
 
 def test_a_stream_that_has_begun_does_not_run_again_and_no_larger_batch_is_tried() -> None:

@@ -209,7 +209,7 @@ def test_a_suspended_window_hears_of_a_run_and_whether_its_call_has_company(
     feature, _ = alone(window=(window := Heard(is_suspended=True)))
     feature.lesson(run_of(1))
     feature.lesson(run)
-    assert window.heard("ran_suspended") == [(1, 0.5, False), (run.size, 0.5, has_company)]
+    assert window.heard("ran_suspended") == [(1, 0.5, False), (run.batch.size, 0.5, has_company)]
 
 
 def test_a_suspended_window_hears_nothing_of_a_run_of_which_no_item_worked() -> None:

@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
+from functools import partial
 from inspect import signature
 from types import FunctionType
 from typing import Any
@@ -75,8 +76,9 @@ class Behind:
         self._thread.start()
         assert self._ready.wait(PATIENCE_S), "the server did not start"
         self.client: Client = connect(address)
-        self.client._connections.codec = Known()
-        self.client._connections._begin()
+        connections = self.client._connections
+        connections.make_terms = partial(connections.make_terms, codec=Known())
+        connections._begin()
         self.fn: Any = self.client[name]
         self.fn._driver.ask("stats")  # the client knows then what it has to know of the function
         # What only a server may do is done there.

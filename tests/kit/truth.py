@@ -114,8 +114,9 @@ class _Checks:
                 number(count) > 0
             ),
             r"Batches have (\S+) items on average, out of a possible (\S+); (\S+)% started full\.": self.sizes,  # noqa: E501  one sentence
-            r"No more than (\S+) items? fits? in memory\.": lambda fits: (
-                number(fits) == self.stats.fits_memory
+            r"Batches have at most (\S+) items?, because larger ones ran out of memory\.": lambda most: (
+                number(most) == self.stats.fits_memory
+                and any(run.failed and run.size > number(most) for run in self.all_runs)
             ),
             r"Batches of (\S+) items? seem to work best, so larger ones are only tried now and then\.": (
                 lambda size: (

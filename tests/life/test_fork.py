@@ -237,19 +237,32 @@ def test_a_fork_while_the_cache_is_asked() -> None:
     )
 
 
-def test_a_fork_while_a_request_begins() -> None:
-    """The lock of the caches of requests may belong to a thread that the child has not, too."""
+@pytest.mark.parametrize(
+    ("guard", "call"),
+    [
+        ("vars(fn._driver)['request_caches'].guard", "fn.options(request_cache={})(2)"),
+        ("fn._driver.warn_on_loop.guard", "asyncio.run(blocks())"),
+    ],
+)
+def test_a_fork_while_another_thread_has_a_lock(guard: str, call: str) -> None:
+    """Of the caches of requests, or of the warning of a call that blocks a loop."""
     assert (
         run_script(
-            """
+            f"""
+            import asyncio, warnings
+
+            async def blocks():
+                return fn(2)
+
+            warnings.simplefilter("ignore")
             fn = batched.dynamically(lambda items: items, timeout_ms=0)
-            assert fn.options(request_cache={})(1) == 1
-            caches = vars(fn._driver)["request_caches"]
+            assert fn.options(request_cache={{}})(1) == 1
+            lock = {guard}.lock
             held = threading.Event()
             go_on = threading.Event()
 
             def hold():
-                with caches.lock:
+                with lock:
                     held.set()
                     go_on.wait(20)
 
@@ -259,7 +272,7 @@ def test_a_fork_while_a_request_begins() -> None:
             child = os.fork()
             if not child:
                 __import__("signal").alarm(10)
-                os._exit(int(fn.options(request_cache={})(2) != 2))
+                os._exit(int({call} != 2))
             print(os.waitpid(child, 0)[1])
             go_on.set()
             thread.join(20)

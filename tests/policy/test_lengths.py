@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from batched._core.call import Call
 from batched._policy.lengths import Lengths, choose, longest_first
+from batched._policy.size_choice import SizeChoice
 from tests.kit.batcher_rules import echo
 from tests.kit.effort import times
 from tests.kit.lengths import Known, items_of, known
@@ -29,7 +30,7 @@ def test_where_it_costs_less_than_a_batch_all_that_fit_go() -> None:
 def of_sizes(*sizes: int, fixed: float = 1.0, budget: float | None = None) -> Known:
     """Return a rule for batches of these sizes, with a padded unit of length for 0.1 s."""
     rule = known(fixed, 0.1, padded=True)
-    rule.sizes, rule.budget = sizes, budget
+    rule.sizes, rule.budget = SizeChoice(sizes), budget
     return rule
 
 

@@ -75,6 +75,17 @@ def left_group() -> BaseException:
             )
         ),
         *((named(name), True) for name in ("RateLimitError", "RemoteProtocolError", "AutoReconnect")),
+        *(
+            (named(name), True)
+            for name in (
+                "ModelRateLimitError",  # of LangChain, where no provider's error is its cause
+                "EngineOverloadedError",
+                "ConnectionFailed",  # of AnyIO
+                "WebSocketClosedError",  # of Tornado
+                "SessionExpiredError",  # of Kazoo
+                "TelegramNetworkError",
+            )
+        ),
         *((named(name), False) for name in ("NeuralNetworkError", "DisconnectedGraphError", "InvalidURL")),
         *((named(name), False) for name in ("UnsupportedProtocol", "LocalProtocolError", "ValidationError")),
         (named("OperationalError", "could not connect to server"), True),

@@ -23,7 +23,7 @@ import pytest
 
 import batched
 from batched._remote import session
-from batched._remote.frames import Kind, frame
+from batched._remote.frames import CALL_ROW, Flag, Kind, frame, frame_of_rows
 from batched._remote.greeting import ClientGreeting
 from batched._remote.values import Pickles
 from tests.kit.effort import times
@@ -432,6 +432,12 @@ def a_call(
     return b"".join(frame(kind, flags, number, place, Pickles().dump(3)[0] if payload is None else payload))
 
 
+def several(numbers: list[int], values: Any) -> bytes:
+    """Return the bytes of a frame of several calls."""
+    rows = [CALL_ROW.pack(number, Flag.ONE, 0.0, 0.0) for number in numbers]
+    return frame_of_rows(Kind.CALLS, 0, rows, Pickles().dump(values)[0])
+
+
 BAD: list[bytes] = [
     b"",
     b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
@@ -442,6 +448,9 @@ BAD: list[bytes] = [
     hello(protocol="msgpack") + a_call(),
     hello() + a_call(place=77),
     hello() + a_call(1) + a_call(1),
+    hello() + several([1, 1], ["x", "y"]),
+    hello() + several([1, 2], ["x"]),
+    hello() + several([1, 2], 7),
     hello() + a_call(kind=99),
     hello() + a_call(kind=Kind.RESULT),
     hello() + a_call(kind=Kind.ASK, payload=b"\xff"),

@@ -696,6 +696,22 @@ def test_a_server_in_this_process_answers_its_clients_as_ever(decorate: Any) -> 
     assert threading.get_ident() not in double.threads
 
 
+@pytest.mark.parametrize("deadline_ms", [None, 1000 * PATIENCE_S])
+@pytest.mark.parametrize("decorate", [batched.dynamically, aio.dynamically])
+def test_a_server_in_this_process_answers_elements_one_by_one_as_ever(
+    decorate: Any, deadline_ms: float | None
+) -> None:
+    """Of a map of which one is refused."""
+    double = Watched()
+    known = dict.fromkeys(range(3), 0)
+    function = decorate(double, name="double", group_by=known.__getitem__)
+    with served(function) as server, server.connect() as client, inline(), ThreadPoolExecutor(1) as pool:
+        kept = client.double.options(return_exceptions=True, deadline_ms=deadline_ms)
+        answers = pool.submit(lambda: list(kept.map(range(4)))).result(PATIENCE_S)
+    assert answers[:3] == [0, 2, 4]
+    assert isinstance(answers[3], batched.BatchError)
+
+
 def test_stages_and_the_current_batch() -> None:
     """A batch passes its stages, and its function can ask for it."""
 

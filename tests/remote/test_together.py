@@ -1,0 +1,143 @@
+"""Calls of one frame in a server: they are queued together, and answered together."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import batched
+from tests.kit.gate import PATIENCE_S, Gate, until
+from tests.kit.remote_server import serving
+from tests.kit.script import run_script
+
+pytestmark = pytest.mark.skipif(not hasattr(socket, "AF_UNIX"), reason="needs unix sockets")
+
+FRAMES = 4.0
+"""Of the package, for each call of many, in the event loop of the server."""
+
+COUNT = """
+import asyncio, json, pathlib, tempfile
+from tests.kit.remote_server import ThreadServer
+
+seen = []
+
+def note(frame, event, _):
+    if event == "call" and frame.f_globals.get("__name__", "").startswith("batched."):
+        seen.append(threading.get_ident())
+
+function = batched.dynamically(lambda items: items, timeout_ms=0, name="same")
+with tempfile.TemporaryDirectory(prefix="b-", dir="/tmp") as folder:
+    bind = f"unix:{folder}/s"
+    threading.setprofile(note)
+    server = ThreadServer({"same": function}, bind).start()
+    threading.setprofile(None)
+    loop = server.on_loop(threading.get_ident)
+    with batched.connect(bind) as client:
+
+        async def ask():
+            found = []
+            for _ in range(20):
+                seen.clear()
+                await asyncio.gather(*[client.same.acall(str(at)) for at in range(64)])
+                found.append(seen.count(loop) / 64)
+            return min(found)
+
+        print(json.dumps(asyncio.run(ask())))
+    server.stop()
+    server.join()
+"""
+
+
+def test_a_call_of_many_passes_few_functions_in_the_loop_of_the_server() -> None:
+    """What is done once for a frame is not done for each call."""
+    assert json.loads(run_script(COUNT, counts_memory=True)) <= FRAMES
+
+
+async def all_of(acall: Any, values: list[Any]) -> list[Any]:
+    """Return the answers of calls that are made in one turn, so in one frame, or their errors."""
+    calls = [acall(value) for value in values]
+    return await asyncio.wait_for(asyncio.gather(*calls, return_exceptions=True), PATIENCE_S)
+
+
+def test_a_call_that_is_refused_fails_alone(tmp_path: Path) -> None:
+    """Of a frame; the other calls share a batch."""
+    gate = Gate(shut=True)
+    known = {"a": 1, "b": 1}
+    function = batched.dynamically(gate, timeout_ms=0, batch_size=8, group_by=known.__getitem__)
+    bind = f"unix:{tmp_path}/s"
+    with serving(bind, functions={"f": function}), batched.connect(bind) as client:
+        first = client.f.submit("a")
+        gate.wait_for_batch()
+
+        async def main() -> list[Any]:
+            asking = asyncio.create_task(all_of(client.f.acall, ["a", "x", "b", "y", "a"]))
+            await asyncio.to_thread(until, lambda: function.stats.queue_size == 3)
+            gate.open()
+            return await asking
+
+        answers = asyncio.run(main())
+        assert first.result(PATIENCE_S) == "a"
+    assert [type(answer) for answer in answers] == [str, batched.BatchError, str, batched.BatchError, str]
+    assert gate.batches == [["a"], ["a", "b", "a"]]
+
+
+def test_calls_that_find_no_room_are_refused_one_by_one(tmp_path: Path) -> None:
+    """Those that have come first are answered."""
+    gate = Gate(shut=True)
+    function = batched.dynamically(gate, timeout_ms=0, batch_size=1, max_queue_size=3)
+    bind = f"unix:{tmp_path}/s"
+    with serving(bind, functions={"f": function}), batched.connect(bind) as client:
+        first = client.f.submit(0)
+        gate.wait_for_batch()
+
+        async def main() -> list[Any]:
+            asking = asyncio.create_task(all_of(client.f.acall, [1, 2, 3, 4, 5]))
+            await asyncio.to_thread(until, lambda: function.stats.total_rejected == 2)
+            gate.open()
+            return await asking
+
+        answers = asyncio.run(main())
+        assert first.result(PATIENCE_S) == 0
+    assert answers[:3] == [1, 2, 3]
+    assert [type(answer) for answer in answers[3:]] == [batched.QueueFullError] * 2
+
+
+def test_calls_of_a_function_that_was_shut_down_are_all_refused(tmp_path: Path) -> None:
+    """None of a frame is left without an answer."""
+    function = batched.dynamically(list, timeout_ms=0)
+    bind = f"unix:{tmp_path}/s"
+    with serving(bind, functions={"f": function}), batched.connect(bind) as client:
+        assert client.f(0) == 0
+        function.shutdown()
+        answers = asyncio.run(all_of(client.f.acall, [1, 2, 3]))
+    assert [type(answer) for answer in answers] == [batched.ClosedError] * 3
+
+
+class Odd:
+    """A result that raises what it likes, whatever it is asked for."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise KeyError(name)
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        raise LookupError("of no class")
+
+    def __reduce__(self) -> Any:
+        return str, ("odd",)
+
+
+@pytest.mark.parametrize("others", [[], [1, 2]], ids=["alone", "with others"])
+def test_a_result_that_refuses_attributes_in_its_own_way_is_sent(tmp_path: Path, others: list[int]) -> None:
+    """It is asked for none to find out whether it can share a frame."""
+    odd = object.__new__(Odd)
+    function = batched.dynamically(lambda items: [item or odd for item in items], timeout_ms=0)
+    bind = f"unix:{tmp_path}/s"
+    with serving(bind, functions={"f": function}), batched.connect(bind) as client:
+        assert client.f(1) == 1
+        assert asyncio.run(all_of(client.f.acall, [0, 0, *others])) == ["odd", "odd", *others]

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import batched
+from batched._remote.session import Session
 from tests.kit.gate import PATIENCE_S, Gate, until
 from tests.kit.remote_server import serving
 from tests.kit.script import run_script
@@ -116,6 +117,36 @@ def test_calls_of_a_function_that_was_shut_down_are_all_refused(tmp_path: Path) 
         function.shutdown()
         answers = asyncio.run(all_of(client.f.acall, [1, 2, 3]))
     assert [type(answer) for answer in answers] == [batched.ClosedError] * 3
+
+
+def test_answers_of_a_batch_are_sent_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also those that cannot share a frame, where no other call of the connection waits."""
+    sent: list[int] = []
+    send = Session._send
+
+    def note(session: Session, out: list[Any]) -> None:
+        sent.append(len(out))
+        send(session, out)
+
+    monkeypatch.setattr(Session, "_send", note)
+    gate = Gate(shut=True)
+    function = batched.dynamically(gate, timeout_ms=0)
+    bind = f"unix:{tmp_path}/s"
+    values = [{"at": at} for at in range(20)]
+    with serving(bind, functions={"f": function}), batched.connect(bind) as client:
+        first = client.f.submit({})
+        gate.wait_for_batch()
+
+        async def main() -> list[Any]:
+            asking = asyncio.create_task(all_of(client.f.acall, values))
+            await asyncio.to_thread(until, lambda: function.stats.queue_size == len(values))
+            gate.open()
+            return await asking
+
+        answers = asyncio.run(main())
+        assert first.result(PATIENCE_S) == {}
+    assert answers == values
+    assert max(sent) == 2 * len(values)  # a head and a payload each
 
 
 class Odd:

@@ -401,5 +401,6 @@ class _Client:
             self._note(await self._receive())
         finally:
             self._is_read = False
+            self._changed.set()  # another task of the application may wait, and this one be cancelled
             if self.has_left or self._reads_ahead:
                 self.watch()

@@ -958,6 +958,31 @@ def test_a_long_body_is_read_as_the_application_asks_for_it() -> None:
     assert seen == [1, b"a", b"b", b"c"]
 
 
+def test_a_task_that_reads_no_more_leaves_that_to_another_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A message does not wait until the middleware reads ahead."""
+    monkeypatch.setattr(batched.asgi, "_QUICK_S", 2 * PATIENCE_S)
+    come = asyncio.Event()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        first, second = [asyncio.ensure_future(receive()) for _ in range(2)]
+        await asyncio.sleep(0)
+        first.cancel()
+        await asyncio.wait([first])
+        come.set()
+        assert (await second)["body"] == b"x"
+
+    async def receive() -> Any:
+        await come.wait()
+        return {"type": "http.request", "body": b"x", "more_body": False}
+
+    async def main() -> None:
+        client = Client()
+        async with asyncio.timeout(PATIENCE_S):
+            await Batching(app)(client.scope, receive, client.send)
+
+    asyncio.run(main())
+
+
 def test_a_body_is_not_asked_for_before_the_application_asks() -> None:
     """A client that waits for that keeps it if the answer is that it is too large, or of another user."""
     headers = {"expect": "100-Continue"}

@@ -108,6 +108,19 @@ def test_calls_that_find_no_room_are_refused_one_by_one(tmp_path: Path) -> None:
     assert [type(answer) for answer in answers[3:]] == [batched.QueueFullError] * 2
 
 
+def test_calls_of_a_client_that_does_not_know_the_deadline_yet_have_it(tmp_path: Path) -> None:
+    """The first calls of a connection are sent before the server has said which deadline they have."""
+    gate = Gate(shut=True)
+    function = batched.dynamically(gate, timeout_ms=0, batch_size=1, default_deadline_ms=20)
+    bind = f"unix:{tmp_path}/s"
+    with serving(bind, functions={"f": function}), batched.connect(bind) as client:
+        try:
+            answers = asyncio.run(all_of(client.f.acall, [1, 2, 3]))
+        finally:
+            gate.open()
+    assert [type(answer) for answer in answers] == [TimeoutError] * 3
+
+
 def test_calls_of_a_function_that_was_shut_down_are_all_refused(tmp_path: Path) -> None:
     """None of a frame is left without an answer."""
     function = batched.dynamically(list, timeout_ms=0)

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 import batched
-from batched._remote.session import Session
+from batched._remote import session
+from batched._remote.frames import joined
 from tests.kit.gate import PATIENCE_S, Gate, until
 from tests.kit.remote_server import serving
 from tests.kit.script import run_script
@@ -135,13 +136,12 @@ def test_calls_of_a_function_that_was_shut_down_are_all_refused(tmp_path: Path) 
 def test_answers_of_a_batch_are_sent_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also those that cannot share a frame, where no other call of the connection waits."""
     sent: list[int] = []
-    send = Session._send
 
-    def note(session: Session, out: list[Any]) -> None:
-        sent.append(len(out))
-        send(session, out)
+    def note(parts: list[Any]) -> list[Any]:
+        sent.append(len(parts))
+        return joined(parts)
 
-    monkeypatch.setattr(Session, "_send", note)
+    monkeypatch.setattr(session, "joined", note)
     gate = Gate(shut=True)
     function = batched.dynamically(gate, timeout_ms=0)
     bind = f"unix:{tmp_path}/s"

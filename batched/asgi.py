@@ -272,19 +272,25 @@ class _CancelScope:
 
 @coroutine
 def _cancelled_once(work: Coroutine[Any, Any, None], inside: Any) -> Generator[Any, Any, None]:
-    """Do `work` inside of a scope of anyio that is shielded as soon as the work is cancelled.
+    """Do `work` inside of a scope of anyio that is shielded while the work is being cancelled.
 
     The scope around it would cancel each further `await`, too: of a handler that gives a connection back to
-    its pool, the pool would lose that.
+    its pool, the pool would lose that. What the work has met by itself, as a timeout of its own, is over by
+    then: it can still be cancelled.
     """
+    task: Any = asyncio.current_task()
+    others: int = task.cancelling()
+    is_shielded = False
     step = partial(work.send, None)
     try:
         while True:
             awaited = step()
+            if is_shielded:
+                inside.shield = is_shielded = task.cancelling() > others
             try:
                 step = partial(work.send, (yield awaited))
             except BaseException as error:  # noqa: BLE001  for the work
-                inside.shield = True
+                inside.shield = is_shielded = task.cancelling() > others
                 step = partial(work.throw, error)
     except StopIteration:
         return
@@ -395,5 +401,6 @@ class _Client:
             self._note(await self._receive())
         finally:
             self._is_read = False
+            self._changed.set()  # another task of the application may wait, and this one be cancelled
             if self.has_left or self._reads_ahead:
                 self.watch()

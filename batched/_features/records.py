@@ -68,10 +68,8 @@ class Records(Feature):
 def _item_error(batch: Batch) -> BaseException | None:
     """Return the first exception that a batch has in the place of a result, if it is still there."""
     for call, start, stop in batch.slices:
-        results = (
-            [call.error] if call.error is not None or not call.many else (call.results or [])[start:stop]
-        )
-        for each in results:
+        results = (call.results or [])[start:stop] if call.many else [call.results]
+        for each in (call.error, *results):
             if is_error(each):
                 return each
     return None

@@ -75,8 +75,8 @@ class Served:
         self._default_s = None if default_ms is None else default_ms / 1000
         self.drop: Callable[[Call, Why], object] = self.driver._leave  # noqa: SLF001
         self._has_worker = isinstance(self.driver, ThreadDriver)
-        self.takes_all: bool = self._has_worker and not self._gives
-        """Whether calls without options can be queued together."""
+        self.takes_all: bool = self._has_worker and not self._gives and default_ms is None
+        """Whether calls without options can be queued together; a deadline is watched for each."""
 
     def described(self) -> Described:
         """Return what clients need to know."""

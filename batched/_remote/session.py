@@ -398,12 +398,15 @@ class Session(asyncio.BufferedProtocol):
         for call in calls:
             if call.missing or call.error is not None or call.keep_errors:
                 others.append(call)
-            elif self._running.pop(call.waiter[1], None) is not None:
+            elif call.waiter[1] in self._running:
                 done.append((call.waiter[1], call.waiter[2], call.results))
         if done and self._shares_frames and are_plain(self._codec, [answer for _, _, answer in done]):
+            for number, _, _ in done:
+                self._running.pop(number, None)
             self._write_plain(done)
         else:
-            for each in done:
+            for each in done:  # the last one has all of them sent
+                self._running.pop(each[0], None)
                 self._answer(*each)
         for call in others:
             _, number, began, served = call.waiter

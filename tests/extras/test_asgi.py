@@ -742,6 +742,43 @@ def test_a_handler_whose_client_has_left_can_clean_up(waits: str) -> None:
     assert not taken
 
 
+@pytest.mark.libraries
+@pytest.mark.parametrize("met", ["an error", "a timeout", "a cancel of its own"])
+def test_a_handler_is_cancelled_whatever_it_has_met_before(met: str) -> None:
+    """What it has got over, as an error that it awaited, is no sign that it is being cancelled."""
+    import anyio
+
+    waiting = asyncio.Event()
+
+    async def handle() -> None:
+        if met == "an error":
+            failing: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            asyncio.get_running_loop().call_soon(failing.set_exception, ValueError())
+            with contextlib.suppress(ValueError):
+                await failing
+        elif met == "a timeout":
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(0):
+                    await asyncio.Event().wait()
+        else:  # as `request.is_disconnected` of Starlette does
+            with anyio.CancelScope() as inside:
+                inside.cancel()
+                await asyncio.Event().wait()
+        waiting.set()
+        await asyncio.Event().wait()
+
+    async def main() -> None:
+        client = Client()
+        asked = asyncio.ensure_future(Batching(answering(handle))(client.scope, client.receive, client.send))
+        async with asyncio.timeout(PATIENCE_S):
+            await waiting.wait()
+            client.leave()
+            await asked
+        assert client.status == 499
+
+    asyncio.run(main())
+
+
 def test_a_handler_of_a_mounted_application_can_clean_up_too() -> None:
     """It is cancelled once, though the middleware is around that application and around the outer one."""
     began: list[int] = []
@@ -919,6 +956,31 @@ def test_a_long_body_is_read_as_the_application_asks_for_it() -> None:
 
     asyncio.run(main())
     assert seen == [1, b"a", b"b", b"c"]
+
+
+def test_a_task_that_reads_no_more_leaves_that_to_another_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A message does not wait until the middleware reads ahead."""
+    monkeypatch.setattr(batched.asgi, "_QUICK_S", 2 * PATIENCE_S)
+    come = asyncio.Event()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        first, second = [asyncio.ensure_future(receive()) for _ in range(2)]
+        await asyncio.sleep(0)
+        first.cancel()
+        await asyncio.wait([first])
+        come.set()
+        assert (await second)["body"] == b"x"
+
+    async def receive() -> Any:
+        await come.wait()
+        return {"type": "http.request", "body": b"x", "more_body": False}
+
+    async def main() -> None:
+        client = Client()
+        async with asyncio.timeout(PATIENCE_S):
+            await Batching(app)(client.scope, receive, client.send)
+
+    asyncio.run(main())
 
 
 def test_a_body_is_not_asked_for_before_the_application_asks() -> None:

@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 
 import batched
+from batched._remote import session
+from batched._remote.frames import joined
 from tests.kit.gate import PATIENCE_S, Gate, until
 from tests.kit.remote_server import serving
 from tests.kit.script import run_script
@@ -107,6 +109,19 @@ def test_calls_that_find_no_room_are_refused_one_by_one(tmp_path: Path) -> None:
     assert [type(answer) for answer in answers[3:]] == [batched.QueueFullError] * 2
 
 
+def test_calls_of_a_client_that_does_not_know_the_deadline_yet_have_it(tmp_path: Path) -> None:
+    """The first calls of a connection are sent before the server has said which deadline they have."""
+    gate = Gate(shut=True)
+    function = batched.dynamically(gate, timeout_ms=0, batch_size=1, default_deadline_ms=20)
+    bind = f"unix:{tmp_path}/s"
+    with serving(bind, functions={"f": function}), batched.connect(bind) as client:
+        try:
+            answers = asyncio.run(all_of(client.f.acall, [1, 2, 3]))
+        finally:
+            gate.open()
+    assert [type(answer) for answer in answers] == [TimeoutError] * 3
+
+
 def test_calls_of_a_function_that_was_shut_down_are_all_refused(tmp_path: Path) -> None:
     """None of a frame is left without an answer."""
     function = batched.dynamically(list, timeout_ms=0)
@@ -116,6 +131,35 @@ def test_calls_of_a_function_that_was_shut_down_are_all_refused(tmp_path: Path) 
         function.shutdown()
         answers = asyncio.run(all_of(client.f.acall, [1, 2, 3]))
     assert [type(answer) for answer in answers] == [batched.ClosedError] * 3
+
+
+def test_answers_of_a_batch_are_sent_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also those that cannot share a frame, where no other call of the connection waits."""
+    sent: list[int] = []
+
+    def note(parts: list[Any]) -> list[Any]:
+        sent.append(len(parts))
+        return joined(parts)
+
+    monkeypatch.setattr(session, "joined", note)
+    gate = Gate(shut=True)
+    function = batched.dynamically(gate, timeout_ms=0)
+    bind = f"unix:{tmp_path}/s"
+    values = [{"at": at} for at in range(20)]
+    with serving(bind, functions={"f": function}), batched.connect(bind) as client:
+        first = client.f.submit({})
+        gate.wait_for_batch()
+
+        async def main() -> list[Any]:
+            asking = asyncio.create_task(all_of(client.f.acall, values))
+            await asyncio.to_thread(until, lambda: function.stats.queue_size == len(values))
+            gate.open()
+            return await asking
+
+        answers = asyncio.run(main())
+        assert first.result(PATIENCE_S) == {}
+    assert answers == values
+    assert max(sent) == 2 * len(values)  # a head and a payload each
 
 
 class Odd:

@@ -254,19 +254,18 @@ class _CancelScope:
     """Work of the running task that may be cancelled by itself, as a scope of anyio and a timeout can."""
 
     def __enter__(self) -> Self:
-        task: Any = asyncio.current_task()
-        self._task = task
-        self._others: int = task.cancelling()
-        self._is_cancelled = False
+        self._task: Any = asyncio.current_task()
+        self._others: int | None = None  # other cancels that there were when it was cancelled
         return self
 
     def cancel(self) -> None:
         """Cancel the work, which waits for something."""
-        self._is_cancelled = True
+        # Not before: up to Python 3.12 a `TaskGroup` that has failed leaves one behind.
+        self._others = self._task.cancelling()
         self._task.cancel()
 
     def __exit__(self, _: object, error: BaseException | None, __: object) -> bool:
-        is_own = self._is_cancelled and self._task.uncancel() <= self._others
+        is_own = self._others is not None and self._task.uncancel() <= self._others
         return is_own and isinstance(error, asyncio.CancelledError)
 
 

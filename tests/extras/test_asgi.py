@@ -8,6 +8,7 @@ import gc
 import json
 import logging
 import socket
+import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator
@@ -763,6 +764,34 @@ def test_a_handler_is_cancelled_whatever_it_has_met_before(met: str) -> None:
         else:  # as `request.is_disconnected` of Starlette does
             with anyio.CancelScope() as inside:
                 inside.cancel()
+                await asyncio.Event().wait()
+        waiting.set()
+        await asyncio.Event().wait()
+
+    async def main() -> None:
+        client = Client()
+        asked = asyncio.ensure_future(Batching(answering(handle))(client.scope, client.receive, client.send))
+        async with asyncio.timeout(PATIENCE_S):
+            await waiting.wait()
+            client.leave()
+            await asked
+        assert client.status == 499
+
+    asyncio.run(main())
+
+
+def test_a_handler_is_cancelled_after_a_task_group_that_has_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Up to Python 3.12 such a group leaves a cancel behind that no caller has asked for."""
+    monkeypatch.delitem(sys.modules, "anyio", raising=False)
+    waiting = asyncio.Event()
+
+    async def fail() -> None:
+        raise ValueError
+
+    async def handle() -> None:
+        with contextlib.suppress(ExceptionGroup):
+            async with asyncio.TaskGroup() as group:
+                group.create_task(fail())
                 await asyncio.Event().wait()
         waiting.set()
         await asyncio.Event().wait()

@@ -786,13 +786,13 @@ def test_a_handler_is_cancelled_after_a_task_group_that_has_failed(monkeypatch: 
     waiting = asyncio.Event()
 
     async def fail() -> None:
+        await asyncio.sleep(0)
         raise ValueError
 
     async def handle() -> None:
         with contextlib.suppress(ExceptionGroup):
             async with asyncio.TaskGroup() as group:
                 group.create_task(fail())
-                await asyncio.Event().wait()
         waiting.set()
         await asyncio.Event().wait()
 

@@ -68,10 +68,8 @@ class Records(Feature):
 def _item_error(batch: Batch) -> BaseException | None:
     """Return the first exception that a batch has in the place of a result, if it is still there."""
     for call, start, stop in batch.slices:
-        results = (
-            [call.error] if call.error is not None or not call.many else (call.results or [])[start:stop]
-        )
-        for each in results:
+        results = call.results[start:stop] if call.many and call.results else [call.results]
+        for each in results if call.error is None else [call.error]:
             if is_error(each):
                 return each
     return None

@@ -108,8 +108,9 @@ def test_errors_are_told(flavour: Flavour) -> None:
     with pytest.raises(ValueError, match="7"):
         flavour.call(fn, [7, 8])
     assert repr(flavour.call(fn.options(return_exceptions=True), [8, 7])) == "[8, ValueError(7)]"
+    assert repr(flavour.call(fn.options(return_exceptions=True), 7)) == "ValueError(7)"
     flavour.close(fn)
-    until(lambda: len(told) == 3)
+    until(lambda: len(told) == 4)
     assert isinstance(told[0].error, ValueError)
     assert told[0].item_error is None
     for record in told[1:]:

@@ -131,6 +131,7 @@ def test_each_caller_reads_a_file_in_memory_from_its_start(flavour: Flavour, mak
     assert gate.batches == [[1]]
 
 
+@pytest.mark.libraries
 def test_an_image_belongs_to_its_caller(flavour: Flavour) -> None:
     """Callers draw on it."""
     image = pytest.importorskip("PIL.Image")
@@ -141,6 +142,7 @@ def test_an_image_belongs_to_its_caller(flavour: Flavour) -> None:
         answer.putpixel((0, 0), 9)
 
 
+@pytest.mark.libraries
 def test_a_frame_of_pandas_belongs_to_its_caller(flavour: Flavour) -> None:
     """Callers add columns to it, and write to its cells."""
     pandas = pytest.importorskip("pandas")

@@ -451,6 +451,7 @@ class Marked(np.ndarray[Any, Any]):
 MAKES = {"masked": np.ma.masked_array, "marked": lambda rows: np.array(rows).view(Marked), "plain": np.array}
 
 
+@pytest.mark.libraries
 @pytest.mark.parametrize("mode", ["L", "RGBA", "I;16"])
 @pytest.mark.parametrize("nest", [lambda image: image, lambda image: {"mask": [image]}])
 @pytest.mark.parametrize("size", [1, 3])
@@ -470,6 +471,7 @@ def test_images_that_show_an_array_are_copied(flavour: Flavour, mode: str, nest:
         assert np.asarray(own).max() == 1
 
 
+@pytest.mark.libraries
 def test_an_image_that_owns_its_memory_or_is_in_a_file_is_handed_out_as_it_is(
     flavour: Flavour, tmp_path: Path
 ) -> None:

@@ -134,7 +134,8 @@ class _Traced:
             span.set_attribute("batched.batch.runs_again", value=True)
         if record.failed and record.error is None:
             span.set_attribute("batched.batch.failed", record.failed)
-            span.set_attribute("error.type", type(record.item_error).__qualname__)
+            if record.item_error is not None:
+                span.set_attribute("error.type", type(record.item_error).__qualname__)
             span.set_status(StatusCode.ERROR, f"{record.failed} of {record.size} items failed")
         if record.error is not None and not isinstance(record.error, CancelledError):  # the loop ends
             _quietly(_note_error, span, record.error)

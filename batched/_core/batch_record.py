@@ -29,7 +29,7 @@ class BatchRecord:
     failed: int
     """How many of its items were answered with an exception in the place of a result."""
     item_error: BaseException | None
-    """The first of these exceptions, None if there is none."""
+    """The first of these exceptions; None if there is none, or the caller that had it has left."""
     error: BaseException | None
     """What the function has raised, None if it has returned."""
     runs_again: bool

@@ -310,11 +310,13 @@ class InFlight:
                 continue
             item = self._items.get((cache, key))
             if item is None or _is_far_behind(item, call, tenants):
-                self._items[cache, key] = item = missed[place] = Item(cache, key)
+                item = missed[place] = Item(cache, key)
             else:
                 call.hits += 1 if call.many else call.size
-            item.waiting.setdefault(call, []).append(place)
+            # Last of all others can find it: `leave` is to find it first, as a Ctrl-C may come.
             call.joined.append(item)
+            item.waiting.setdefault(call, []).append(place)
+            self._items[cache, key] = item
         for miss in call.misses:
             miss.extend(call.deadline)
         if not missed:

@@ -326,6 +326,20 @@ def test_a_batch_that_all_callers_leave_between_two_stages_has_a_span_that_ends(
     assert not traces.spans("run fn")
 
 
+def test_an_item_that_fails_after_its_caller_has_left_has_no_class_of_an_error(traces: Traces) -> None:
+    """No caller has the error any more, and "NoneType" is not one."""
+    gate = Gate(lambda items: [ValueError(item) for item in items], shut=True)
+    fn = batched.dynamically(gate, timeout_ms=0, name="fn")
+    future = fn.submit(1)
+    gate.wait_for_batch()
+    assert future.cancel()
+    assert fn.stats.total_batches == 0  # the batcher has taken note of it by now
+    gate.open()
+    fn.shutdown()
+    (batch,) = traces.spans("batch fn")
+    assert (batch.attributes["batched.batch.failed"], batch.attributes.get("error.type")) == (1, None)
+
+
 @pytest.mark.parametrize("named", [False, True])
 def test_a_function_of_several_parameters_has_its_own_name(traces: Traces, named: bool) -> None:
     """Also if a caller gives them by name."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import count
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,11 +10,13 @@ import pytest
 
 from batched._core.batch import Batch
 from batched._core.call import completed
+from batched._core.mending import mend
 from batched._core.options import Options
 from batched._drivers.manual_clock import ManualDriver
 from batched._parts.in_flight import Item
 from batched._parts.stack import join
 from batched.errors import OverloadError
+from tests.kit.interrupts import Interrupt
 from tests.kit.kept import kept_by
 from tests.kit.lines import lines_of
 
@@ -34,6 +37,28 @@ def test_a_miss_call_that_expires_after_its_last_caller_has_left_answers_no_call
     assert list(call.leave()) == [miss_call]
     miss_call.fail(TimeoutError())
     assert completed([miss_call]) == ([], [])
+
+
+@pytest.mark.thread_unsafe(reason="it traces its thread")
+@pytest.mark.usefixtures("untraced")
+@pytest.mark.parametrize("items", ["a", ["b", "a", "c"]])
+def test_no_call_joins_an_item_of_one_that_a_ctrl_c_kept_from_the_queue(items: Any) -> None:
+    """At any bytecode: no run would answer it."""
+    for at in count(1):
+        # Twice: from Python 3.13 on, a tracer may see no bytecode of a function that has just run without it.
+        for last in (0, at):
+            driver, collator = driver_of(Options(timeout_ms=0, cache={}))
+            first, second = (collator.read(same, (each,), {}, 0.0) for each in (items, "a"))
+            interrupt = Interrupt(last, inside="InFlight.enter")
+            interrupt.during(lambda driver=driver, call=first: driver.batcher.admit(call, wait=False))
+        if not interrupt.came:
+            assert at > 2
+            break
+        mend(driver.batcher, KeyboardInterrupt())
+        driver.batcher.admit(second, wait=False)
+        while driver.delay(1.0) == 0.0:
+            driver.run(driver.pop(1.0), 1.0)
+        assert (second.missing, second.results) == (0, "a"), interrupt.place
 
 
 @pytest.mark.parametrize("size", [1, 3])

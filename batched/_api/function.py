@@ -239,6 +239,9 @@ class DecoratedFunction(Bindable[DriverT]):
             ValueError: An option is out of range.
 
         """
+        shared = self._shared
+        if shared.is_method and shared.call_options is NO_OPTIONS and shared.driver is None:
+            self._find()  # else the instance would not keep what is made for these options
         return self._with(changes)
 
     @property

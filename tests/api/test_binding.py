@@ -373,10 +373,12 @@ def test_views_made_for_each_call_share_what_was_made_once() -> None:
     state: Any = attrgetter("_shared")
     model = Model()
     fn = batched.dynamically(lambda items: items, timeout_ms=0)  # type: ignore[misc]
+    Model().double.options(return_exceptions=True)  # of another instance
     for view in (fn, model.double, fn.options(priority="bulk")):
-        view(1)
+        assert view.options(priority="interactive")(1) == view(1)
         made = [view.options(return_exceptions=True, deadline_ms=1000) for _ in range(2)]
         assert state(made[0]) is state(made[1]) is not state(view)
+        assert state(model.double.options(deadline_ms=9)) is state(model.double.options(deadline_ms=9))
         assert made[0]([1, 2]) == view([1, 2])
         assert state(view.options(deadline_ms=1000)) is not state(made[0])
         with pytest.raises(TypeError, match="return_exceptions"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable
 from contextlib import suppress
 from typing import Any
 
@@ -51,7 +51,7 @@ async def walk_steps(
             except end:
                 break
             except AttributeError as error:
-                if error.name == "send" and isinstance(error.obj, Iterator) and change is not None:
+                if error.name == "send" and isinstance(error.obj, Iterable) and change is not None:
                     error.add_note(_CANNOT_BE_TOLD)
                 raise
             change = step(pieces)

@@ -147,9 +147,9 @@ class StreamBatcher(Batcher):
         """Remove the slices at these places: their calls are done, or not wanted any more."""
         for at in reversed(gone):
             piece = batch.slices.pop(at)
+            batch.size -= 1  # at once: after a fault below, figures are balanced by what is left
             self.effects.released.append(piece[0])
             self.counters.left([piece], 1, piece[0].began)
-        batch.size = len(batch.slices)
         self.counters.failed += batch.failed
         batch.failed = 0
 

@@ -9,8 +9,21 @@ import pytest
 
 import batched
 from batched._core.inbox import Inbox
+from tests.kit.calls import single
 from tests.kit.gate import PATIENCE_S, Gate, until
 from tests.kit.kept import batchers
+
+
+def test_calls_that_come_together_arrive_as_each_alone_does() -> None:
+    """In their order, behind those that are there; enough of them wake the driver."""
+    inbox = Inbox()
+    calls = [single() for _ in range(4)]
+    inbox.arrive(calls[0])
+    inbox.wake_after = 4
+    assert not inbox.wakes(calls[0])
+    inbox.arrive_all(calls[1:])
+    assert inbox.arriving == calls
+    assert inbox.wakes(calls[3])
 
 
 def test_a_refused_call_takes_no_wake_up_along(monkeypatch: pytest.MonkeyPatch) -> None:

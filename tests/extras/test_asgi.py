@@ -11,7 +11,7 @@ import socket
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from typing import Any
 
@@ -743,6 +743,17 @@ def test_a_handler_whose_client_has_left_can_clean_up(waits: str) -> None:
     assert not taken
 
 
+async def leave_while(handle: Callable[[], Awaitable[Any]], waiting: asyncio.Event) -> None:
+    """Have a client leave while its handler, which says so, waits: that is cancelled."""
+    client = Client()
+    asked = asyncio.ensure_future(Batching(answering(handle))(client.scope, client.receive, client.send))
+    async with asyncio.timeout(PATIENCE_S):
+        await waiting.wait()
+        client.leave()
+        await asked
+    assert client.status == 499
+
+
 @pytest.mark.libraries
 @pytest.mark.parametrize("met", ["an error", "a timeout", "a cancel of its own"])
 def test_a_handler_is_cancelled_whatever_it_has_met_before(met: str) -> None:
@@ -768,16 +779,7 @@ def test_a_handler_is_cancelled_whatever_it_has_met_before(met: str) -> None:
         waiting.set()
         await asyncio.Event().wait()
 
-    async def main() -> None:
-        client = Client()
-        asked = asyncio.ensure_future(Batching(answering(handle))(client.scope, client.receive, client.send))
-        async with asyncio.timeout(PATIENCE_S):
-            await waiting.wait()
-            client.leave()
-            await asked
-        assert client.status == 499
-
-    asyncio.run(main())
+    asyncio.run(leave_while(handle, waiting))
 
 
 def test_a_handler_is_cancelled_after_a_task_group_that_has_failed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -796,16 +798,7 @@ def test_a_handler_is_cancelled_after_a_task_group_that_has_failed(monkeypatch: 
         waiting.set()
         await asyncio.Event().wait()
 
-    async def main() -> None:
-        client = Client()
-        asked = asyncio.ensure_future(Batching(answering(handle))(client.scope, client.receive, client.send))
-        async with asyncio.timeout(PATIENCE_S):
-            await waiting.wait()
-            client.leave()
-            await asked
-        assert client.status == 499
-
-    asyncio.run(main())
+    asyncio.run(leave_while(handle, waiting))
 
 
 def test_a_handler_of_a_mounted_application_can_clean_up_too() -> None:

@@ -30,6 +30,7 @@ from batched._drivers.generators import run_steps
 from batched._drivers.thread import ThreadDriver
 from batched._drivers.wakeups import FUTURE, ask, resolve_on_loop, set_unless_done, settle
 from batched._drivers.worker_pool import WorkerPool
+from batched._locks import Freed, Guard
 from batched._parts.stages import Steps
 from batched.errors import ClosedError, RestartWorker
 from batched.testing.own_loops import result_of
@@ -39,18 +40,18 @@ __all__ = ["inline"]
 Work: TypeAlias = Generator[Any, Any, Any]
 """Work that yields what it has to await, and is sent the result of that."""
 
-_lock = threading.Lock()
+_changing = Guard()
 _depth = 0
 _before: dict[Entry, Callable[..., Any]] = {}
 _own: dict[Entry, Callable[..., Any]] = {}
 _at_work: set[_Inline] = set()
-_ends = threading.RLock()  # of work, which the collector may end too
+_ends = Guard()  # of work, which the collector may end too
 _tasks: set[asyncio.Task[None]] = set()  # of work that goes on: a loop keeps its tasks weakly
 _turns: dict[tuple[asyncio.AbstractEventLoop, Driver], asyncio.Semaphore] = {}
 _running: dict[Batch, Driver] = {}
 _answering: WeakKeyDictionary[Call, _Inline] = WeakKeyDictionary()
 _workers: WeakKeyDictionary[Any, Worker] = WeakKeyDictionary()
-_making_state = threading.RLock()
+_making_state = Guard()
 
 
 @contextmanager
@@ -72,7 +73,7 @@ def inline() -> Iterator[None]:
     in this process gets from its clients runs as ever.
     """
     global _depth  # noqa: PLW0603
-    with _lock:
+    with Freed(_changing.lock), _changing.lock:
         _depth += 1
         if _depth == 1:
             _before.update(put(_ARRIVALS))
@@ -82,7 +83,7 @@ def inline() -> Iterator[None]:
     try:
         yield
     finally:
-        with _lock:
+        with Freed(_changing.lock), _changing.lock:
             _depth -= 1
             if not _depth:
                 put(_before)
@@ -237,7 +238,7 @@ class _Inline(Dispatcher):
 
     def call_when_ended(self, callback: Callable[[], object]) -> bool:
         """Have `callback` called when the work has ended; return False if it has."""
-        with _ends:
+        with Freed(_ends.lock), _ends.lock:
             if self in _at_work:
                 self._then.append(callback)
             return self in _at_work
@@ -290,7 +291,7 @@ class _Inline(Dispatcher):
     def answer(self, call: Call, *, of_map: bool) -> Work:
         """Run all batches of `call`, and wake its caller."""
         call.note_context()
-        with _ends:
+        with Freed(_ends.lock), _ends.lock:
             _at_work.add(self)
         try:
             with self:
@@ -304,7 +305,7 @@ class _Inline(Dispatcher):
             self.answer_lost(None, error, and_all=True)  # nothing goes on with it: its loop may be gone
             raise
         finally:
-            with _ends:
+            with Freed(_ends.lock), _ends.lock:
                 _at_work.discard(self)
             for callback in self._then:
                 callback()
@@ -452,7 +453,7 @@ def stand_in_of(options: Options) -> Worker:
     if workers is None:
         return Worker(0, "0")
     pool, name = workers.pool, workers.names[0]
-    with _making_state:
+    with Freed(_making_state.lock), _making_state.lock:
         if pool not in _workers:
             state = None if pool.initializer is None else pool.initializer(name)
             state = result_of(pool, _awaited(state)) if hasattr(type(state), "__await__") else state

@@ -376,12 +376,6 @@ class WorkerPool(TurnTakers):
         if seat.dispatcher.driver.closed:
             self.wake()
 
-    def stepped(self, batch: Batch) -> None:
-        """Count a step of `batch`, which the calling worker runs: it may be refilled for hours."""
-        worker = self.workers[OF_THREAD[_thread.get_ident()].index]
-        if worker.runs is not None:
-            worker.count(worker.runs.name, batch, batch.size)
-
     def _next(self) -> tuple[SharedWorkers, Batch] | None:
         """Wait for the turn and the next batch, and give the turn back; None if this worker is to end."""
         free_since = monotonic()

@@ -522,16 +522,13 @@ class Session(asyncio.BufferedProtocol):
 
     async def _send_pieces(self, number: int, began: float, served: Served, call: Call) -> None:
         pieces: AsyncStream[Any] = AsyncStream(served.driver, call)
-        try:
-            async for piece in pieces:
-                try:
-                    parts = self._frame(Kind.PIECE, number, began, *self._codec.dump(piece))
-                except BaseException as broken:
-                    raise unsent(broken) from broken
-                self._write(parts)
-                await self._has_room.wait()
-        finally:
-            pieces.close()
+        async for piece in pieces:  # dropped with this frame: only then, after an error, does its call leave
+            try:
+                parts = self._frame(Kind.PIECE, number, began, *self._codec.dump(piece))
+            except BaseException as broken:
+                raise unsent(broken) from broken
+            self._write(parts)
+            await self._has_room.wait()
 
     def _asked(self, found: Frame) -> None:
         began = perf_counter()

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any, Protocol
 
-from batched._api.streams import open_async_stream
+from batched._api.streams import AsyncStream
 from batched._clock import monotonic
 from batched._core.call import Call
 from batched._drivers.wakeups import Outbox, ask
@@ -521,7 +521,7 @@ class Session(asyncio.BufferedProtocol):
         self._running[number] = drop_task, self._loop.create_task(answer())
 
     async def _send_pieces(self, number: int, began: float, served: Served, call: Call) -> None:
-        pieces = open_async_stream(served.driver, call)
+        pieces: AsyncStream[Any] = AsyncStream(served.driver, call)
         try:
             async for piece in pieces:
                 try:

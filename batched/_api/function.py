@@ -15,7 +15,7 @@ from batched._api.binding import Bindable, Driver, DriverT
 from batched._api.decorate import check_names, takes_changes, written_for_class
 from batched._api.map_types import AsyncAnswers
 from batched._api.option_types import CallChanges, Changes
-from batched._api.streams import AsyncStream, open_async_stream
+from batched._api.streams import AsyncStream
 from batched._api.workers import explain_workers
 from batched._clock import monotonic
 from batched._core.call import Call
@@ -161,7 +161,7 @@ class DecoratedFunction(Bindable[DriverT]):
             SlowConsumerError: By the iterator, after the pieces that waited: more than `max_pieces` did.
 
         """
-        return open_async_stream(self._open(), self._ask_one(args, named))
+        return AsyncStream(self._open(), self._ask_one(args, named))
 
     def _ask_one(self, args: tuple[Any, ...], named: dict[str, Any]) -> Call:
         """Return the call of one item that the arguments mean, for a stream."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from functools import partial
 from math import inf
 from typing import Any, cast
 
@@ -230,6 +231,8 @@ class StreamBatcher(Batcher):
         try:
             if error is not None and batch.slices:
                 self._count_step(batch, started, now, len(done), error)
+            elif hasattr(batch, "told"):
+                self.afterwards(partial(batch.told, None))
             self._leave(batch, range(len(batch.slices)))
         finally:
             self.answer(done)

@@ -72,9 +72,7 @@ class ThreadDispatcher(Work):
         failure: BaseException | None = None
         try:
             if self.streams:
-                work = run_steps(batch.run(self.collator), partial(self.step, batch), self.name)
-                if work is not None:
-                    self._await(work)
+                run_steps(batch.run(self.collator), partial(self.step, batch), self.name, self._await)
             else:
                 outputs = batch.run(self.collator)
                 if type(outputs) is not list and hasattr(type(outputs), "__await__"):

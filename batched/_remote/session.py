@@ -13,7 +13,7 @@ from functools import partial
 from time import perf_counter
 from typing import Any, Protocol
 
-from batched._api.streams import open_async_stream
+from batched._api.streams import AsyncStream
 from batched._core.call import Call
 from batched._drivers.wakeups import Outbox, ask
 from batched._logs import log
@@ -521,7 +521,7 @@ class Session(asyncio.BufferedProtocol):
         self._running[number] = drop_task, self._loop.create_task(answer())
 
     async def _send_pieces(self, number: int, began: float, served: Served, call: Call) -> None:
-        pieces = open_async_stream(served.driver, call)
+        pieces: AsyncStream[Any] = AsyncStream(served.driver, call)
         try:
             async for piece in pieces:
                 try:

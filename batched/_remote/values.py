@@ -126,7 +126,7 @@ class Pickles(Codec):
     def dump_plain(self, values: list[Any]) -> bytes:
         """Return the bytes of plain values together: one pickle of many takes a fifth of the time.
 
-        Of arrays that are alike the memory is joined: the pickle of an array takes as long as that of 20 texts.
+        Of arrays that are alike the memory is joined: a pickle of an array takes as long as that of 20 texts.
         """
         first = values[0]
         if (

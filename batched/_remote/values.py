@@ -10,7 +10,7 @@ import sys
 from abc import ABC, abstractmethod
 from collections import ChainMap
 from collections.abc import Sequence
-from contextlib import suppress
+from operator import attrgetter
 from typing import Any, Self, TypeAlias
 
 from batched._remote.frames import MOST_BUFFERS, Bytes, FrameError
@@ -104,8 +104,8 @@ class Codec(ABC):
         """Return the value, with an `Unreadable` for each object of a class that cannot be imported here."""
         return self.load(payload, buffers)
 
-    def dump_plain(self, values: list[Any]) -> bytes:
-        """Return the bytes of plain values together."""
+    def dump_plain(self, values: list[Any]) -> list[Any]:
+        """Return the bytes of plain values together, in parts: objects that can be joined as bytes."""
         raise NotImplementedError
 
     def load_plain(self, payload: Bytes) -> list[Any]:
@@ -123,10 +123,10 @@ class Pickles(Codec):
     name: str = "pickle"
     plain: frozenset[type] = frozenset({str, bytes, int, float, bool, type(None)})
 
-    def dump_plain(self, values: list[Any]) -> bytes:
+    def dump_plain(self, values: list[Any]) -> list[Any]:
         """Return the bytes of plain values together: one pickle of many takes a fifth of the time.
 
-        Of arrays that are alike the memory is joined: a pickle of an array takes as long as that of 20 texts.
+        Of arrays that are alike it is their memory: a pickle of an array takes as long as that of 20 texts.
         """
         first = values[0]
         if (
@@ -134,11 +134,11 @@ class Pickles(Codec):
             and 0 < first.ndim < _MOST_DIMENSIONS
             and {*map(type, values)} == {type(first)}
             and _are_alike(values)
+            and all(map(_IS_IN_ORDER, values))
         ):
-            with suppress(TypeError):  # their numbers do not lie one after the other
-                memory = b"".join(values)
-                return pickle.dumps((first.dtype, (len(values), *first.shape), len(memory)), 5) + memory
-        return pickle.dumps(values, 5)
+            count = len(values)
+            return [pickle.dumps((first.dtype, (count, *first.shape), count * first.nbytes), 5), *values]
+        return [pickle.dumps(values, 5)]
 
     def load_plain(self, payload: Bytes) -> list[Any]:
         """Return the plain values of these bytes."""
@@ -194,6 +194,7 @@ _SMALL = 1 << 14
 _MOST_PLAIN = 1 << 12
 _MOST_DIMENSIONS = 16
 _NUMBERS = "biufc"
+_IS_IN_ORDER = attrgetter("flags.c_contiguous")
 _tables: list[Any] = []
 
 

@@ -313,8 +313,8 @@ class Session(asyncio.BufferedProtocol):
         served = self._served(found)
         read, payload = rows(CALL_ROW, found)
         values, are_read = plain_values(self._codec, payload, len(read))
-        if are_read and served.takes_all and {row[1] for row in read} == {Flag.ONE}:
-            self._begin_all([row[0] for row in read], began, served, values)
+        if are_read and served.together.issuperset([row[1] for row in read]):
+            self._begin_all(read, began, served, values)
             return
         for (number, flags, left_s, allowed_s), value in zip(read, values, strict=True):
             if isinstance(value, Unreadable):
@@ -369,13 +369,17 @@ class Session(asyncio.BufferedProtocol):
             self._running.pop(number, None)
             self._fail(number, began, error)
 
-    def _begin_all(self, numbers: list[int], began: float, served: Served, values: list[Any]) -> None:
-        """Begin calls of one argument each, without options, as `_begin` does for each."""
+    def _begin_all(
+        self, read: list[tuple[Any, ...]], began: float, served: Served, values: list[Any]
+    ) -> None:
+        """Begin calls of one argument each, without options but deadlines, as `_begin` does for each."""
+        numbers = [row[0] for row in read]
         if len({*numbers} - self._running.keys()) < len(numbers):
             raise FrameError("two calls have the same number")
         self.calls += len(numbers)
         calls: list[Call] = []
-        for number, call in zip(numbers, served.plain(values, self.client, self._host.answers), strict=True):
+        calls_or_errors = served.plain(read, values, self.client, self._host.answers)
+        for number, call in zip(numbers, calls_or_errors, strict=True):
             if isinstance(call, BaseException):
                 self._fail(number, began, call)
             else:

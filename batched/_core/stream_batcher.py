@@ -179,7 +179,7 @@ class StreamBatcher(Batcher):
         limit: int = self.options.max_joining or queue.batch_size
         if self.options.max_joining_length is not None:
             limit = min(limit, queue.fitting())
-        if self.queue.items >= (self.options.max_queue_size or inf):  # it is full, so no more come
+        if self._is_draining or self.queue.items >= (self.options.max_queue_size or inf):  # no more come
             limit = min(limit, queue.items)
         if self._start_by(now) <= now:  # a call has used up too much of the time until its deadline
             return min(room, limit)

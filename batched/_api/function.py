@@ -321,7 +321,7 @@ class DecoratedFunction(Bindable[DriverT]):
     ) -> Iterator[list[Call]]:
         """Yield the calls of each shape, which have to be answered before the next are asked for."""
         if progress is not None:
-            a_function("progress", progress, of="two numbers")
+            a_function("progress", progress, of="two numbers", takes=2)
         driver = self._driver
         found = Example(driver.collator, driver.options, self._name, self, example, named)
         shapes = found.batches()

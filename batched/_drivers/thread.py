@@ -42,6 +42,22 @@ _LOOK_S = 0.005  # how often `rest` looks whether batches run
 _AMID_STEP = "a finalizer or a signal handler that interrupted its own work"
 
 
+def wait_for(driver: Driver, call: Call) -> None:
+    """Block until `call` of `driver` has its results, or raise its error."""
+    try:
+        if call.deadline is None:
+            call.waiter.acquire()
+        else:
+            left = max(call.deadline - monotonic(), 0.0)
+            while not call.waiter.acquire(True, left) and left:  # noqa: FBT003
+                left = max(call.deadline - monotonic(), 0.0)  # perhaps the wait has ended early
+    except BaseException:  # Ctrl-C
+        driver.cancel(call)
+        raise
+    if call.missing or call.error is not None:
+        driver.raise_error(call)
+
+
 class ThreadDriver(Driver):
     """One batcher and the threads that run its batches; they start when calls come.
 
@@ -291,20 +307,7 @@ class ThreadDriver(Driver):
 
     # -- a caller waits, and leaves -------------------------------------------------------------------------
 
-    def collect(self, call: Call) -> None:
-        """Block until `call` has its results, or raise its error."""
-        try:
-            if call.deadline is None:
-                call.waiter.acquire()
-            else:
-                left = max(call.deadline - monotonic(), 0.0)
-                while not call.waiter.acquire(True, left) and left:  # noqa: FBT003
-                    left = max(call.deadline - monotonic(), 0.0)  # perhaps the wait has ended early
-        except BaseException:  # Ctrl-C
-            self.cancel(call)
-            raise
-        if call.missing or call.error is not None:
-            self.raise_error(call)
+    collect = wait_for
 
     def raise_error(self, call: Call) -> NoReturn:
         """Raise, in its caller, the error of `call`, or that it is late."""

@@ -177,7 +177,7 @@ class Served:
         return found
 
     def watches(self, call: Call, wanted: Wanted) -> bool:
-        """Whether the deadline of `call` is to be watched here: that of a future, or one that only this knows.
+        """Whether the deadline of `call` is watched here: that of a future, or one that only this knows.
 
         Of others, clients say when they are late.
         """

@@ -27,7 +27,8 @@ nox.needs_version = ">=2025.2"
 nox.options.default_venv_backend = "none"
 nox.options.sessions = ["lint", "types", "docs", "tests"]
 
-WORKERS = ("-n", "2", "--dist", "worksteal")
+# More than cores: half of the time of a test is a wait, for a thread, a process or a socket.
+WORKERS = ("-n", "4", "--dist", "worksteal")
 THOROUGH = "--hypothesis-profile=soak"
 NUMBERS = re.compile(r"from hypothesis|kit\.effort|kit\.batcher_rules")
 """What a file imports if the profile says how much its tests do."""

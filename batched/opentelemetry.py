@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import threading
 from asyncio import CancelledError
-from collections.abc import AsyncGenerator, Callable, Collection, Generator, Iterable, Iterator
-from contextlib import AbstractContextManager, closing, contextmanager
+from collections.abc import AsyncGenerator, Callable, Collection, Generator, Iterable
+from contextlib import AbstractContextManager, aclosing, closing, suppress
 from contextvars import Context as Variables
 from functools import partial
 from inspect import isasyncgen, isgenerator
@@ -123,9 +123,10 @@ class _Traced:
     def __init__(self, span: Span) -> None:
         self.span: Span | None = span
 
-    def told(self, record: BatchRecord) -> None:
-        """End the span with what has become of the batch."""
-        if (span := self.span) is None:
+    def told(self, record: BatchRecord | None) -> None:
+        """End the span with what has become of the batch; of one that was refilled its steps have told."""
+        if (span := self.span) is None or record is None:
+            self.end()
             return
         span.set_attribute("batched.batch.waited_ms", record.waited_ms)
         if record.padding:
@@ -160,15 +161,15 @@ def _traces(run: Callable[..., Any], tracer: Tracer) -> Callable[[Batch, Any], A
         if isinstance(batch, Aside):  # a warm-up, of which nothing is told
             return run(batch, collator)
         name = _name_of(batch.slices[0][0].function)
-        found, span = _begin(batch, name, tracer)
+        span = _begin(batch, name, tracer)
         with _current(span):
             outputs = run(batch, collator)
         if isinstance(outputs, Steps):
             return _TracedSteps(outputs, span, tracer, name)
         if isgenerator(outputs):
-            return _steps(found, span, outputs, batch)
+            return _steps(span, outputs, batch)
         if isasyncgen(outputs):
-            return _asteps(found, span, outputs, batch)
+            return _asteps(span, outputs, batch)
         return _awaited(span, outputs) if _is_awaitable(outputs) else outputs
 
     return traced
@@ -178,7 +179,7 @@ def _is_awaitable(outputs: Any) -> bool:
     return type(outputs) is not list and hasattr(type(outputs), "__await__")
 
 
-def _begin(batch: Batch, name: str, tracer: Tracer) -> tuple[_Traced, Span]:
+def _begin(batch: Batch, name: str, tracer: Tracer) -> Span:
     """Begin the span of a batch, which ends when the record of that is told."""
     callers = _callers(batch.calls)
     span = _started(
@@ -198,7 +199,7 @@ def _begin(batch: Batch, name: str, tracer: Tracer) -> tuple[_Traced, Span]:
     _traced.add(found)
     if not _own:  # just now it was said to trace no more
         found.end()
-    return found, span
+    return span
 
 
 def _name_of(function: Any) -> str:
@@ -334,47 +335,21 @@ async def _awaited(span: Span, work: Any) -> Any:
         return await work
 
 
-@contextmanager
-def _in_steps(found: _Traced, span: Span, batch: Batch) -> Iterator[None]:
-    """Do what is inside in the span of a batch that streams; end it if all callers have left."""
-    with _current(span):
-        try:
-            yield
-        except GeneratorExit:
-            if not batch.slices:  # it was refilled: of its end there is no record
-                found.end()
-            raise
-
-
-def _steps(found: _Traced, span: Span, steps: Any, batch: Batch) -> Generator[Any, Any]:
+def _steps(span: Span, steps: Any, batch: Batch) -> Generator[Any, Any]:
     change: Change[Any] | None = None
-    with _in_steps(found, span, batch), closing(steps):
+    with _current(span), closing(steps), suppress(StopIteration):
         while True:
-            try:
-                pieces = steps.send(change)
-            except StopIteration:
-                break
-            change = yield pieces
+            change = yield steps.send(change)
             _link_joined(span, batch, change)
-    if change is not None:  # likewise
-        found.end()
 
 
-async def _asteps(found: _Traced, span: Span, steps: Any, batch: Batch) -> AsyncGenerator[Any, Any]:
+async def _asteps(span: Span, steps: Any, batch: Batch) -> AsyncGenerator[Any, Any]:
     change: Change[Any] | None = None
-    with _in_steps(found, span, batch):
-        try:
+    with _current(span), suppress(StopAsyncIteration):
+        async with aclosing(steps):
             while True:
-                try:
-                    pieces = await steps.asend(change)
-                except StopAsyncIteration:
-                    break
-                change = yield pieces
+                change = yield await steps.asend(change)
                 _link_joined(span, batch, change)
-        finally:
-            await steps.aclose()
-    if change is not None:  # likewise
-        found.end()
 
 
 # -- metrics ----------------------------------------------------------------------------------------------

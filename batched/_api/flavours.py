@@ -16,7 +16,7 @@ from batched._api.decorate import is_async, name_of
 from batched._api.function import DecoratedFunction
 from batched._api.map import map_items
 from batched._api.map_types import Answers
-from batched._api.streams import Stream, open_stream
+from batched._api.streams import Stream
 from batched._clock import monotonic
 from batched._core.call import Call
 from batched._core.option_checks import is_async_cache, is_mapping
@@ -122,7 +122,7 @@ class ThreadedFunction(DecoratedFunction[ThreadDriver]):
 
         All else is as `astream` says.
         """
-        return open_stream(self._open(), self._ask_one(args, named))
+        return Stream(self._open(), self._ask_one(args, named))
 
     def warm_up(
         self,

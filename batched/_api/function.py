@@ -15,7 +15,7 @@ from batched._api.binding import Bindable, Driver, DriverT
 from batched._api.decorate import check_names, takes_changes, written_for_class
 from batched._api.map_types import AsyncAnswers
 from batched._api.option_types import CallChanges, Changes
-from batched._api.streams import AsyncStream, open_async_stream
+from batched._api.streams import AsyncStream
 from batched._api.workers import explain_workers
 from batched._clock import monotonic
 from batched._core.call import Call
@@ -55,7 +55,7 @@ class DecoratedFunction(Bindable[DriverT]):
             owner._find()  # noqa: SLF001  so that further views of it have the driver from the start
         driver = shared.binding.driver(owner)
         collator = self._collator_of(driver)
-        read = partial(_read_whole, collator) if shared.streams else collator.read
+        read = collator.one if shared.streams else collator.read
         options = shared.call_options.with_default(driver.options.default_deadline_ms)
         if options is not NO_OPTIONS:
             read = partial(options.read, read)
@@ -161,7 +161,7 @@ class DecoratedFunction(Bindable[DriverT]):
             SlowConsumerError: By the iterator, after the pieces that waited: more than `max_pieces` did.
 
         """
-        return open_async_stream(self._open(), self._ask_one(args, named))
+        return AsyncStream(self._open(), self._ask_one(args, named))
 
     def _ask_one(self, args: tuple[Any, ...], named: dict[str, Any]) -> Call:
         """Return the call of one item that the arguments mean, for a stream."""
@@ -321,7 +321,7 @@ class DecoratedFunction(Bindable[DriverT]):
     ) -> Iterator[list[Call]]:
         """Yield the calls of each shape, which have to be answered before the next are asked for."""
         if progress is not None:
-            a_function("progress", progress, of="two numbers")
+            a_function("progress", progress, of="two numbers", takes=2)
         driver = self._driver
         found = Example(driver.collator, driver.options, self._name, self, example, named)
         shapes = found.batches()
@@ -349,15 +349,6 @@ class DecoratedFunction(Bindable[DriverT]):
         driver = self._driver
         driver.check_outside()
         await driver.aclose()
-
-
-def _read_whole(
-    collator: Any, function: Any, args: tuple[Any, ...], named: dict[str, Any], now: float
-) -> Call:
-    """Return the call of one item of a function that streams, of which the answer is a list of all pieces."""
-    call: Call = collator.one(function, args, named, now)
-    call.results = []
-    return call
 
 
 async def answer_with_cache(driver: Driver, call: Any, name: str, *, waits: bool = False) -> None:

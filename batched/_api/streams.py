@@ -7,7 +7,7 @@ streams of its batch; a consumer that is too far behind gets an error. One that 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from contextvars import Context
 from typing import Any, Generic, NoReturn, Self, TypeVar
@@ -27,10 +27,11 @@ _TURN_S = 0.001  # a consumer may take pieces for so long without a turn of its 
 
 
 class _Consumer(Generic[T]):
-    def __init__(self, driver: Driver, call: Call) -> None:
+    def __init__(self, driver: Driver, call: Call, post: Callable[[Call], object]) -> None:
         self._driver = driver
         self._call = call
         self._ended = False
+        post(call)
 
     def _take(self, end: type[Exception]) -> Any:
         """Return the next piece, or `_TO_COME`; raise `end` after the last, or the error of the stream."""
@@ -80,7 +81,7 @@ class _Consumer(Generic[T]):
         self._call.results.clear()
 
     def __del__(self) -> None:
-        if hasattr(self, "_ended"):  # else Ctrl-C has come as it was made
+        if hasattr(self, "_ended") and hasattr(self._call, "waits_at"):  # else Ctrl-C came first
             self._driver.cancel(self._call)
 
 
@@ -88,6 +89,9 @@ class Stream(_Consumer[T]):
     """An iterator over the pieces of one item, from `fn.stream`; it blocks for the next piece."""
 
     _driver: ThreadDriver
+
+    def __init__(self, driver: ThreadDriver, call: Call) -> None:
+        super().__init__(driver, call, driver.post)
 
     def __iter__(self) -> Self:
         return self
@@ -130,6 +134,15 @@ class AsyncStream(_Consumer[T]):
     _turn_due = 0.0
     """The time of the loop's next turn, even if pieces are there: a stream may be endless."""
 
+    def __init__(self, driver: Driver, call: Call) -> None:
+        if running_loop_or_none() is None:
+            raise RuntimeError(
+                f"{driver.name}: no running event loop: write `async for piece in fn.astream(item)` in a "
+                f"coroutine"
+            )
+        call.waiter = Bell()
+        super().__init__(driver, call, driver.post_async)
+
     def __aiter__(self) -> Self:
         return self
 
@@ -161,29 +174,3 @@ class AsyncStream(_Consumer[T]):
     async def aclose(self) -> None:
         """Do the same as `close`, for `contextlib.aclosing`."""
         self.close()
-
-
-def open_stream(driver: ThreadDriver, call: Call) -> Stream[Any]:
-    """Have `call` arrive at `driver`, and return its pieces, for threads."""
-    driver.post(call)
-    try:
-        return Stream(driver, call)
-    except BaseException:  # Ctrl-C
-        driver.cancel(call)
-        raise
-
-
-def open_async_stream(driver: Driver, call: Call) -> AsyncStream[Any]:
-    """Have `call` arrive at `driver`, and return its pieces, for the running loop."""
-    if running_loop_or_none() is None:
-        raise RuntimeError(
-            f"{driver.name}: no running event loop: write `async for piece in fn.astream(item)` in a "
-            f"coroutine"
-        )
-    call.waiter = Bell()
-    driver.post_async(call)
-    try:
-        return AsyncStream(driver, call)
-    except BaseException:  # Ctrl-C
-        driver.cancel(call)
-        raise

@@ -92,7 +92,8 @@ class Batch:
     """How long it was prepared, in the function, and finished; unset unless it passes stages."""
 
     told: Callable[[Any], object]
-    """What is told of its record before its callers have their answers; unset unless it is traced."""
+    """What is told of its record before its callers have their answers; by None, of the end of one that is
+    refilled. Unset unless it is traced."""
 
     def __init__(self, slices: list[Slice], size: int, reason: str = "") -> None:
         self.slices: list[Slice] = slices

@@ -295,7 +295,7 @@ def _size(stats: Stats, options: Options, streams: bool) -> Iterator[str]:  # no
     limit = options.max_batch_length
     if apart > _FELT:
         yield _why_apart(apart, options)
-    elif mean < _ALONE and most > 1 and _has_all(stats, options):
+    elif _came(stats) < _ALONE and most > 1 and _has_all(stats, options):
         yield "Calls have come one at a time, so there was almost nothing to batch."
     elif (
         limit is not None and fits is None and full > _MOST_OF_THEM and mean < most / 2 and not _losing(stats)
@@ -326,6 +326,12 @@ def _would_be_on_time(stats: Stats, options: Options) -> bool:
     """Whether a call could wait for a batch of twice the size, and run in the next one."""
     takes_ms = 0.0 if stats.learned is None else _batch_ms(stats.learned, _TWICE * options.batch_size)
     return options.default_deadline_ms is None or 2 * takes_ms < options.default_deadline_ms
+
+
+def _came(stats: Stats) -> float:
+    """Return how many items have come for each batch, with those that have been in none."""
+    lost = stats.total_rejected + stats.total_refused + stats.total_expired + stats.total_cancelled
+    return stats.batch_size.mean + (stats.total_cached + lost) / stats.total_batches
 
 
 def _has_all(stats: Stats, options: Options) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from batched._clock import monotonic
 from batched._core.batch import Batch
@@ -20,6 +20,8 @@ from batched._drivers.driver import Driver
 from batched._drivers.step_lock import StepLock
 from batched._parts.in_flight import store
 from batched.errors import RestartWorker
+
+T = TypeVar("T")
 
 _OF_LOCK = ("__enter__",)  # not in the class itself: pyright would take it for no method
 
@@ -107,14 +109,14 @@ class Dispatcher(ABC):
         if interrupt is not None and self.raises_interrupts:
             raise interrupt
 
-    def take_step(self, step: Callable[[Batcher], object], *, may_refuse: bool = True) -> None:
-        """Take a `step`; if this thread is in the middle of one, once that has ended."""
+    def take_step(self, step: Callable[[Batcher], T], *, may_refuse: bool = True) -> T | None:
+        """Take a `step`, and return what that does; in the middle of another, once that has ended."""
         if self.lock.is_mine():
             self.lock.later.append(partial(self.take_step, step, may_refuse=may_refuse))
-            return
+            return None
         try:
             with self:
-                step(self.batcher)
+                return step(self.batcher)
         except BaseException as error:
             self.recover(error, may_refuse=may_refuse)
             raise
@@ -174,13 +176,10 @@ class Dispatcher(ABC):
         Returns what the function is to be told, `OVER` if no caller wants more.
         """
         split = batch.split(pieces, self.collator)
-        try:
-            with self:
-                streaming = cast("StreamBatcher", self.batcher)
-                return streaming.step(batch, split, monotonic(), lets_join=lets_join)
-        except BaseException as error:
-            self.recover(error, may_refuse=False)
-            raise
+        streaming = cast("StreamBatcher", self.batcher)
+        return self.take_step(
+            lambda _: streaming.step(batch, split, monotonic(), lets_join=lets_join), may_refuse=False
+        )
 
     @abstractmethod
     def _wake_callers(self, calls: list[Call]) -> None:

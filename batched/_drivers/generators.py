@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeVar
 
 from batched._core.change import OVER, Change
 from batched._logs import log_error
+
+T = TypeVar("T")
 
 _CANNOT_BE_TOLD = (
     "with continuous=True a function is told what has changed: `change = yield pieces`; what it has after "
@@ -16,12 +18,12 @@ _CANNOT_BE_TOLD = (
 
 
 def run_steps(
-    steps: Any, step: Callable[[Any], Change[Any] | None], name: str
-) -> Coroutine[Any, Any, None] | None:
-    """Walk `steps` here and now; of steps that are asynchronous, return what does so."""
+    steps: Any, step: Callable[[Any], Change[Any] | None], name: str, wait: Callable[[Any], T]
+) -> T | None:
+    """Walk `steps` here and now; of steps that are asynchronous, return what `wait` makes of what does so."""
     work = walk_steps(steps, step, name)
     if isinstance(steps, AsyncGenerator):
-        return work
+        return wait(work)
     with suppress(StopIteration):
         work.send(None)  # it never waits
     return None

@@ -14,6 +14,8 @@ from weakref import WeakValueDictionary
 from batched._core.option_checks import is_mapping
 from batched._locks import Freed, Guard, InterruptedLock
 from batched._logs import log
+from batched._policy.chains import chain_of
+from batched._policy.surroundings import is_of_surroundings
 
 UNKNOWN: Any = object()
 """Stands for the result of a key that the cache does not know."""
@@ -102,20 +104,16 @@ class Faults:
     def add(self, error: BaseException) -> bool:
         """Count `error`; return whether the cache may still take the next item.
 
-        An `OSError`, also as a cause, means that the cache cannot be reached. Any other error may come from
-        this key or this result alone.
+        An error of the system, of a connection or of a time limit, also as a cause, means that the cache
+        cannot be reached. Any other may come from this key or this result alone.
         """
         if self._first is None:
             self._first = error
         if isinstance(error, KeyboardInterrupt):
             self.interrupt = error
         self._count += 1
-        cause: BaseException | None = error
-        seen: set[int] = set()  # an error may be its own cause
-        while cause is not None and not isinstance(cause, OSError) and id(cause) not in seen:
-            seen.add(id(cause))
-            cause = cause.__cause__ or cause.__context__
-        self._is_down = isinstance(cause, OSError)
+        is_of_system = any(issubclass(type(each), OSError) for each in chain_of(error))
+        self._is_down = is_of_system or is_of_surroundings(error)
         return not self._is_down
 
     def log(self, what: str) -> None:

@@ -10,10 +10,10 @@ import secrets
 import socket
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from time import perf_counter
 from typing import Any, Protocol
 
-from batched._api.streams import open_async_stream
+from batched._api.streams import AsyncStream
+from batched._clock import monotonic
 from batched._core.call import Call
 from batched._drivers.wakeups import Outbox, ask
 from batched._logs import log
@@ -280,7 +280,7 @@ class Session(asyncio.BufferedProtocol):
         return self._functions[found.extra]
 
     def _call(self, found: Frame) -> None:
-        number, began = found.number, perf_counter()
+        number, began = found.number, monotonic()
         served = self._served(found)
         try:
             want, value = wanted(self._codec.load, found)
@@ -309,7 +309,7 @@ class Session(asyncio.BufferedProtocol):
 
     def _calls(self, found: Frame) -> None:
         """Begin several calls, each with one plain argument."""
-        began = perf_counter()
+        began = monotonic()
         served = self._served(found)
         read, payload = rows(CALL_ROW, found)
         values, are_read = plain_values(self._codec, payload, len(read))
@@ -525,20 +525,17 @@ class Session(asyncio.BufferedProtocol):
         self._running[number] = drop_task, self._loop.create_task(answer())
 
     async def _send_pieces(self, number: int, began: float, served: Served, call: Call) -> None:
-        pieces = open_async_stream(served.driver, call)
-        try:
-            async for piece in pieces:
-                try:
-                    parts = self._frame(Kind.PIECE, number, began, *self._codec.dump(piece))
-                except BaseException as broken:
-                    raise unsent(broken) from broken
-                self._write(parts)
-                await self._has_room.wait()
-        finally:
-            pieces.close()
+        pieces: AsyncStream[Any] = AsyncStream(served.driver, call)
+        async for piece in pieces:  # dropped with this frame: only then, after an error, does its call leave
+            try:
+                parts = self._frame(Kind.PIECE, number, began, *self._codec.dump(piece))
+            except BaseException as broken:
+                raise unsent(broken) from broken
+            self._write(parts)
+            await self._has_room.wait()
 
     def _asked(self, found: Frame) -> None:
-        began = perf_counter()
+        began = monotonic()
         try:
             answer = self._host.answered(bytes(found.payload), self._served(found))
         except Exception as error:  # noqa: BLE001
@@ -619,4 +616,4 @@ def _many(call: Call) -> bool | None:
 
 
 def _us_since(began: float) -> int:
-    return min(int((perf_counter() - began) * 1e6), _MOST_US)
+    return min(int((monotonic() - began) * 1e6), _MOST_US)

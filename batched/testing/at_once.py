@@ -325,7 +325,7 @@ class _Inline(Dispatcher):
                 self._worker = OF_THREAD[_thread.get_ident()] = stand_in_of(self.driver.options)
             if self.streams:
                 step = partial(self.step, batch)
-                yield from _known(run_steps(batch.run(self.collator), step, self.name))
+                yield from run_steps(batch.run(self.collator), step, self.name, _known) or ()
             else:
                 outputs = yield from outputs_of(batch.run(self.collator))
                 parts = batch.split(outputs, self.collator)

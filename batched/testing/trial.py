@@ -124,9 +124,7 @@ class Trial:
                 batch.copies = copies, ((last, 0) if has_copy else None)
             outputs = run_at_once(batch, self._collator, self._wait, self._worker)
             if self._streams:
-                work = run_steps(outputs, self._goes_on, self.name)
-                if work is not None:
-                    self._wait(work)
+                run_steps(outputs, self._goes_on, self.name, self._wait)
                 continue
             for at, part in zip(places, batch.split(outputs, self._collator), strict=True):
                 found[at] = part

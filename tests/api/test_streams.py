@@ -16,6 +16,7 @@ import batched
 import batched.inference
 from batched import DONE, AsyncStream, SlowConsumerError, Stream, aio
 from batched._core.call import Call
+from batched._drivers.thread import ThreadDriver
 from batched._drivers.wakeups import resolve_on_loop
 from tests.kit.gate import PATIENCE_S, turns_until, until
 from tests.kit.interrupts import Interrupt
@@ -409,12 +410,15 @@ def test_a_stream_that_cannot_be_made_is_not_in_the_queue(
     kind: type[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A Ctrl-C may come as it is made: without a consumer it would run to its end, for no caller."""
+    fn = batched.dynamically(Steps(counting), timeout_ms=60_000, adaptive=False)
+    way = "post" if kind is Stream else "post_async"
+    post = getattr(ThreadDriver, way)
 
-    def interrupted(*_: Any) -> None:
+    def interrupted(driver: ThreadDriver, call: Any) -> None:
+        post(driver, call)
         raise KeyboardInterrupt
 
-    fn = batched.dynamically(Steps(counting), timeout_ms=60_000, adaptive=False)
-    monkeypatch.setattr(kind, "__init__", interrupted)
+    monkeypatch.setattr(ThreadDriver, way, interrupted)
 
     async def begin() -> None:
         fn.astream(1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
 
 import cachetools
@@ -82,6 +83,59 @@ def test_a_broken_cache_is_logged_and_bypassed(flavour: Flavour, caplog: pytest.
         assert flavour.call(fn, 4) == 8
     messages = [record.getMessage() for record in caplog.records]
     assert messages == ["embed: the cache failed and is bypassed"] * 4
+    nothing_is_left(fn)
+
+
+class Timeout(Exception):
+    """What a cache on a disk raises for a lock that another process has, without the system's error."""
+
+
+class Undecided(Exception):
+    """Cannot be asked whether it is true."""
+
+    def __bool__(self) -> bool:
+        raise RuntimeError("neither")
+
+
+class Slow:
+    """A cache of which each step takes as long as its time limit."""
+
+    def __init__(self, cause: BaseException | None, error: Exception) -> None:
+        self.asked: list[Any] = []
+        self._cause = cause
+        self._error = error
+
+    def get(self, key: Any) -> Any:
+        self.asked.append(key)
+        raise self._error from self._cause
+
+    def set(self, key: Any, result: Any) -> None:
+        self.get(key)
+
+
+@pytest.mark.parametrize("error", [Timeout(), ValueError()])
+def test_a_cache_that_is_away_is_asked_once_for_each_list(flavour: Flavour, error: Exception) -> None:
+    """However its library says so: each time limit would delay all items of the list."""
+    cache = Slow(None if type(error) is Timeout else ConnectionError("down"), error)
+    fn = flavour.decorate(lambda items: [item * 2 for item in items], timeout_ms=0, cache=cache)
+    assert flavour.call(fn, [1, 2, 3, 4]) == [2, 4, 6, 8]
+    assert cache.asked == [1, 1]
+    nothing_is_left(fn)
+
+
+def test_an_error_of_a_cache_is_not_asked_whether_it_is_true(
+    flavour: Flavour, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nor is its cause."""
+    cache = Slow(Undecided(), ValueError("odd"))
+    fn = flavour.decorate(lambda items: [item * 2 for item in items], timeout_ms=0, cache=cache)
+    with caplog.at_level(logging.ERROR, "batched"):
+        answer = None
+        with suppress(RuntimeError):  # its context is one that pytest cannot show
+            answer = flavour.call(fn, [1, 2])
+    assert answer == [2, 4]
+    assert cache.asked == [1, 2, 1, 2]
+    assert len(caplog.records) == 2
     nothing_is_left(fn)
 
 

@@ -102,6 +102,16 @@ def test_batches_of_one_are_no_lone_caller_where_a_limit_makes_them(
     assert "one at a time" not in said
 
 
+@pytest.mark.parametrize(
+    "kept_away",
+    ["total_cached", "total_rejected", "total_refused", "total_expired", "total_cancelled"],
+)
+def test_batches_of_one_are_no_lone_caller_where_other_items_have_come(kept_away: str) -> None:
+    """A cache has answered them, a full queue or a deadline has refused them, or their callers left."""
+    assert "one at a time" in explain(stats(**ALONE | {kept_away: 4}), Options())
+    assert "one at a time" not in explain(stats(**ALONE | {kept_away: 6}), Options())
+
+
 def test_a_larger_batch_size_is_no_advice_where_something_else_limits_batches() -> None:
     """Memory, a budget on lengths, the queue, a deadline; or no item would be there to fill it."""
     full = stats(**LEFT)  # of 24 items, which take 16 ms; one of 48 would take 28 ms

@@ -77,7 +77,7 @@ def test_the_two_commands_come_first() -> None:
     commands = re.findall(r"pip install .*? && .*", README)
     assert [command.split(" && ")[1] for command in commands[:2]] == [
         "python -m batched.demo",
-        "python -m pytest -n 2 --dist worksteal",
+        "python -m pytest -n 4 --dist worksteal",
     ]
 
 

@@ -128,7 +128,7 @@ class _Checks:
                 knows_lengths(self.options) or number(share) > 0
             ),
             r"Calls have come one at a time, so there was almost nothing to batch\.": (
-                lambda: fmean(run.size for run in self.runs) < 1.1
+                lambda: workload.accepted + workload.rejected + workload.refused < 1.1 * len(self.all_runs)
             ),
             r"Most batches fill up before they reach (\S+) items, because of max_batch_length=(\S+)\.": (
                 lambda size, limit: (

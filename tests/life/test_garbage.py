@@ -145,7 +145,7 @@ def test_dropped_instances_leave_no_thread_and_no_memory() -> None:
         join_workers()
         gc.collect()
         before = sys.getallocatedblocks()
-        use({times(25_000)})
+        use({times(25_000, 25)})
         join_workers()
         gc.collect()
         grown = sys.getallocatedblocks() - before

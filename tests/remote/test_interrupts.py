@@ -31,7 +31,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
 
-STRIDE = 1 if is_thorough() else 17
+STRIDE = 1 if is_thorough() else 41
 """One in so many bytecodes is interrupted."""
 
 WAYS: dict[str, Callable[[Any], Any]] = {

@@ -108,7 +108,7 @@ class StagedLoopDispatcher(LoopDispatcher):
         self.plan(loop)
         try:
             with passage.stage("function"):
-                outputs = await steps.run()
+                outputs = [await steps.run()]  # taken out again: an error among them leads to this frame
         finally:
             with self.lock.later, self.lock:
                 self._overlap.ends()
@@ -117,8 +117,8 @@ class StagedLoopDispatcher(LoopDispatcher):
         await self._last.enter(batch)
         with passage.stage(steps.last):
             if steps.finishes is not None:
-                outputs = await _value(steps.finishes, partial(steps.finish, outputs))
-            return batch.split(outputs, self.collator)
+                outputs.append(await _value(steps.finishes, partial(steps.finish, outputs.pop())))
+            return batch.split(outputs.pop(), self.collator)
 
     def end(  # noqa: PLR0913
         self,
@@ -213,5 +213,5 @@ async def _value(stage: Callable[..., Any], step: Callable[[], Any]) -> Any:
             raise outcome.pop()
         finally:
             del outcome  # the error's traceback leads here
-    value = outcome[0]
+    value = outcome.pop()
     return await value if hasattr(type(value), "__await__") else value

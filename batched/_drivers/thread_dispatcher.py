@@ -100,10 +100,10 @@ class ThreadDispatcher(Work):
             # Another worker may be asleep and have the turn: a half may run in it, and it lets go of calls
             # that were left while they ran.
             workers.wake()
-        # An error's traceback leads to this frame, by way of the function's: were the error or its calls
-        # still found here, it would keep itself alive, and all that the function had at hand, until the
-        # collector comes.
-        failure = None
+        # An error's traceback leads to this frame, by way of the function's: were the error, which may be a
+        # result, or its calls still found here, it would keep itself alive, and all that the function had at
+        # hand, until the collector comes.
+        parts, outputs, failure = [], None, None
         batch.clear()
         return found
 
@@ -139,20 +139,21 @@ class ThreadDispatcher(Work):
             )
         me = _thread.get_ident()
         runner = self.runners.here()
+        # Not the outcome of the task: from Python 3.12 on, its frames lead to it, and an error that is raised
+        # or returned would keep itself alive.
+        found: list[Any] = []
         errors: list[Exception] = []
 
-        async def outputs() -> Any:
+        async def outputs() -> None:
             try:
-                return await awaitable
+                found.append(await awaitable)
             except Exception as error:  # noqa: BLE001  raised below
-                # Not raised here: from Python 3.12 on, the frames of a task that fails lead to the task,
-                # and its error would keep itself alive.
                 errors.append(error)
 
         try:
             context = copy_context()
             context.run(RUNNING.set, IN_THREAD[me])
-            returned = runner.run(outputs(), context=context)
+            runner.run(outputs(), context=context)
         except BaseException as error:
             if not isinstance(error, Exception):  # it has broken the loop in the middle
                 runner.close()
@@ -160,7 +161,7 @@ class ThreadDispatcher(Work):
             raise
         if errors:
             raise errors.pop()
-        return returned
+        return found.pop()
 
     def give_up(self, batch: Batch | None, error: BaseException) -> None:
         """Answer `batch`, or all calls if there is none, with `error`, a fault of this library."""

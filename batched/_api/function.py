@@ -55,7 +55,7 @@ class DecoratedFunction(Bindable[DriverT]):
             owner._find()  # noqa: SLF001  so that further views of it have the driver from the start
         driver = shared.binding.driver(owner)
         collator = self._collator_of(driver)
-        read = partial(_read_whole, collator) if shared.streams else collator.read
+        read = collator.one if shared.streams else collator.read
         options = shared.call_options.with_default(driver.options.default_deadline_ms)
         if options is not NO_OPTIONS:
             read = partial(options.read, read)
@@ -321,7 +321,7 @@ class DecoratedFunction(Bindable[DriverT]):
     ) -> Iterator[list[Call]]:
         """Yield the calls of each shape, which have to be answered before the next are asked for."""
         if progress is not None:
-            a_function("progress", progress, of="two numbers")
+            a_function("progress", progress, of="two numbers", takes=2)
         driver = self._driver
         found = Example(driver.collator, driver.options, self._name, self, example, named)
         shapes = found.batches()
@@ -349,15 +349,6 @@ class DecoratedFunction(Bindable[DriverT]):
         driver = self._driver
         driver.check_outside()
         await driver.aclose()
-
-
-def _read_whole(
-    collator: Any, function: Any, args: tuple[Any, ...], named: dict[str, Any], now: float
-) -> Call:
-    """Return the call of one item of a function that streams, of which the answer is a list of all pieces."""
-    call: Call = collator.one(function, args, named, now)
-    call.results = []
-    return call
 
 
 async def answer_with_cache(driver: Driver, call: Any, name: str, *, waits: bool = False) -> None:

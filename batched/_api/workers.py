@@ -12,7 +12,7 @@ from weakref import WeakValueDictionary
 
 from batched._clock import monotonic
 from batched._core.batch_fault import in_words
-from batched._core.option_checks import a_string, as_float
+from batched._core.option_checks import a_callable, a_string, as_float
 from batched._drivers.worker_pool import PoolWorker, Served, WorkerPool
 
 StateT = TypeVar("StateT")
@@ -157,8 +157,8 @@ class Workers(Generic[StateT]):
         """
         self.names: tuple[str, ...] = _names(workers)
         """The names of the workers, in order."""
-        if initializer is not None and not callable(initializer):
-            raise TypeError(f"initializer must be a function of a worker's name, got {initializer!r}")
+        if initializer is not None:
+            a_callable("initializer", initializer, "a worker's name", takes=1)
         self.pool: Any = WorkerPool(self.names, initializer, a_string("name", name))
         self.weight: float | None = None
         """The weight of a function that is given this view of the workers; None counts as 1."""

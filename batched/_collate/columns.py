@@ -69,7 +69,7 @@ class ColumnCollator(ListCollator):
 
     def read(self, function: Wrapper, args: tuple[Any, ...], named: dict[str, Any], now: float) -> Call:
         """Return the call for one item, or a list of items, in each column."""
-        call = self.one(function, args, named, now)
+        call = self._one(function, args, named, now)
         columns = call.inputs
         lists = [column for column in columns if isinstance(column, list)]
         if not lists:
@@ -81,7 +81,7 @@ class ColumnCollator(ListCollator):
             )
         return call.begin(call.function, list(map(list, lists)), len(lists[0]), True, now)  # noqa: FBT003
 
-    def one(self, function: Wrapper, args: tuple[Any, ...], named: dict[str, Any], now: float) -> Call:
+    def _one(self, function: Wrapper, args: tuple[Any, ...], named: dict[str, Any], now: float) -> Call:
         """Return the call for one item, even if it is a list in some column.
 
         Its key is the number of columns by position, and the names of the others. A column that can be passed

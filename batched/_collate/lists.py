@@ -38,7 +38,13 @@ class ListCollator:
         return Call().begin(function, inputs, len(inputs), True, now)  # noqa: FBT003
 
     def one(self, function: Wrapper, args: tuple[Any, ...], named: dict[str, Any], now: float) -> Call:
-        """Return the call for one item, even a list."""
+        """Return the call for one item, even a list; of a function that streams, its answer is a list."""
+        call = self._one(function, args, named, now)
+        if self._streams:
+            call.results = []
+        return call
+
+    def _one(self, function: Wrapper, args: tuple[Any, ...], named: dict[str, Any], now: float) -> Call:
         item = args[0] if len(args) == 1 and not named else self._argument(function, args, named)
         return Call().begin(function, item, 1, False, now)  # noqa: FBT003
 

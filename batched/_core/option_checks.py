@@ -149,10 +149,16 @@ def one_of(*choices: str | None) -> Check:
     return check
 
 
-def a_function(name: str, value: Any, of: str = "one item") -> Any:
-    """Accept anything callable but a coroutine function."""
-    if not callable(value):
+def a_callable(name: str, value: Any, of: str, takes: int | None = None) -> Any:
+    """Accept anything callable; with so many arguments, if it is known how many there are."""
+    if not callable(value) or (takes is not None and not _takes(value, takes)):
         raise TypeError(f"{name} must be a function of {of}, got {value!r}")
+    return value
+
+
+def a_function(name: str, value: Any, of: str = "one item", takes: int | None = None) -> Any:
+    """Accept such a callable, but no coroutine function."""
+    a_callable(name, value, of, takes)
     if iscoroutinefunction(value):
         raise TypeError(f"{name} must be a plain function, not `async def`, got {value!r}")
     return value

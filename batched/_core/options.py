@@ -242,7 +242,7 @@ class Options:
     )
     on_batch: Callable[[BatchRecord], object] | None = _option(
         None,
-        or_none(partial(a_function, of="a batched.BatchRecord")),
+        or_none(partial(a_function, of="a batched.BatchRecord", takes=1)),
         "A function that is told of each batch after it has run, with a `batched.BatchRecord`. It is called "
         "in a thread of its own, so neither calls nor batches wait for it; if it fails, that is logged once.",
     )

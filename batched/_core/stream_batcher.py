@@ -6,7 +6,6 @@ then it is counted. Items that wait take the places of those that are gone.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
 from functools import partial
 from math import inf
@@ -16,7 +15,7 @@ from batched._core.batch import Batch
 from batched._core.batcher import Batcher
 from batched._core.call import DONE, Call, Left, Slice
 from batched._core.change import NO_CHANGE, OVER, Change
-from batched._core.halves import Aside, cut_at
+from batched._core.halves import cut_at
 from batched._core.hooks import Run
 from batched._policy.joining import Joining
 from batched._policy.window import StartReason
@@ -40,12 +39,6 @@ class StreamBatcher(Batcher):
         """Begin with an empty queue, and with nothing learned of joining."""
         super().begin()
         self._joining = Joining()  # anew: Ctrl-C may have come as it learned
-
-    def run_aside(self, batches: Sequence[Aside]) -> None:
-        """Do as every batcher; no caller wants the pieces."""
-        for call in [call for batch in batches for call in batch.calls]:
-            call.results = deque(maxlen=0)
-        super().run_aside(batches)
 
     def withdraw(self, call: Call, error: BaseException, left: Left) -> None:
         """Do as every batcher; also end a stream that has begun, if its caller has left: at its next step."""

@@ -53,9 +53,17 @@ def note_wait(driver: Asked, call: Call) -> list[str] | None:
     return circle
 
 
-def forget_worker() -> None:
+def note_worker(idents: set[int]) -> None:
+    """Note this thread, a worker that begins, also among the `idents` of its function."""
+    me = _thread.get_ident()
+    idents.add(me)
+    WORKERS.add(me)
+
+
+def forget_worker(idents: set[int]) -> None:
     """Forget this thread, a worker that ends."""
     me = _thread.get_ident()
+    idents.discard(me)
     WORKERS.discard(me)
     for known in (_waits, IN_THREAD, OF_THREAD):
         known.pop(me, None)

@@ -48,10 +48,6 @@ class Pool(Protocol):
         """Have a worker look again; start one if there is none."""
         ...
 
-    def stepped(self, batch: Batch) -> None:
-        """Count a step of `batch`, which the calling worker runs: it may be refilled for hours."""
-        ...
-
 
 class Agenda:
     """The functions that have something to run, or may have, and which of them is next.

@@ -18,7 +18,7 @@ from typing import Any
 
 from batched._clock import monotonic
 from batched._core.batch import Batch
-from batched._drivers.circles import WORKERS, forget_worker
+from batched._drivers.circles import forget_worker, note_worker
 from batched._drivers.current_batch import are_left
 from batched._drivers.driver import Driver
 from batched._drivers.fork_and_exit import NO_THREAD, new_thread, start_thread
@@ -89,12 +89,10 @@ class _StageThread:
 
     def _run(self) -> None:
         dispatcher = self._dispatcher
-        me = _thread.get_ident()
         with dispatcher.lock.later, dispatcher.lock:
             if threading.current_thread() is not self._thread:
                 return  # Ctrl-C came while this thread was started
-            dispatcher.workers.idents.add(me)
-            WORKERS.add(me)
+            note_worker(dispatcher.workers.idents)
         dispatcher.begin_thread(0)  # as in the worker, which may take the same step
         left: float | None = None
         while True:
@@ -111,8 +109,7 @@ class _StageThread:
                 left = None
             if self._has_ended:  # after a last step: it may have been woken for both at once
                 break
-        forget_worker()
-        dispatcher.workers.idents.discard(me)
+        forget_worker(dispatcher.workers.idents)
 
 
 class StagedWorkers(Workers):
@@ -124,6 +121,14 @@ class StagedWorkers(Workers):
         if self._batcher.wake_after != 0 and dispatcher.wakes_ahead():
             return
         super().wake()
+
+    def _next(self, found: float | None) -> Batch | None:
+        batch = super()._next(found)
+        if batch is None:  # the end has come, but the other threads may leave something to be run again
+            dispatcher: Any = self._work
+            dispatcher.end_stages()
+            batch = super()._next(0.0)
+        return batch
 
 
 class StagedThreadDispatcher(StagesInTurn):
@@ -176,9 +181,7 @@ class StagedThreadDispatcher(StagesInTurn):
         hands_over = following is not None and passage.failure is None and passage.steps.finishes is not None
         if hands_over and self._hand_over(passage):
             return following
-        if passage.failure is None and passage.steps.finishes is None:
-            self._finish(passage)
-        elif passage.failure is None:
+        if passage.failure is None:
             with self._is_free:  # until the batch before is finished
                 self._finish(passage)
         found = self._report(passage, looks=following is None)
@@ -270,26 +273,10 @@ class StagedThreadDispatcher(StagesInTurn):
         batch.clear()
         return found
 
-    def end_thread(self) -> None:
-        """End the other threads too, and run what they have left to be run again."""
-        found: Batch | float | None = 0.0
-        while found is not None:
-            self._preparer.end()
-            self._finisher.end()
-            if isinstance(found, Batch):
-                try:
-                    found = self.run(found)
-                except BaseException as error:  # noqa: BLE001  logged
-                    log_error("%s: the worker failed", self.name)
-                    self.give_up(found if isinstance(found, Batch) else None, error)
-                    found = 0.0
-                continue
-            with self:
-                self.batcher.drain()
-                found = self.batcher.next(monotonic())
+    def end_stages(self) -> None:
+        """End the other threads; what comes after starts them again."""
         self._preparer.end()
         self._finisher.end()
-        super().end_thread()
 
     # -- the thread that prepares -------------------------------------------------------------------------
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import _thread
 import asyncio
+import contextlib
 import logging
 import threading
 from collections.abc import Callable
@@ -30,7 +32,7 @@ class Teller:
         self._name = name
         self._own = [] if on_batch is None else [on_batch]
         self._queue: SimpleQueue[BatchRecord | threading.Event] = SimpleQueue()
-        self._has_thread = False
+        self._has_thread = _thread.allocate_lock()  # held from its start to its end
         self._failed: set[int] = set()
         self._has_dropped = False
         self._ident: int | None = None
@@ -52,7 +54,7 @@ class Teller:
 
     def flush(self) -> None:
         """Wait until all batches so far have been told; for some seconds at most."""
-        if self._queue.empty() and not self._has_thread:
+        if self._queue.empty() and not self._has_thread.locked():
             return
         if threading.get_ident() == self._ident:
             return
@@ -67,15 +69,19 @@ class Teller:
             await asyncio.to_thread(self.flush)
 
     def _start(self) -> None:
-        if self._has_thread:
+        if not self._has_thread.acquire(False):  # noqa: FBT003
             return
-        self._has_thread = True
         try:
             start_thread(new_thread(f"batched on_batch: {self._name}", self._run))
         except BaseException as error:  # Ctrl-C, or one of `NO_THREAD`
-            self._has_thread = False
+            self._end()
             if not isinstance(error, NO_THREAD):
                 raise
+
+    def _end(self) -> None:
+        """Let another thread start: there is none, or it ends."""
+        with contextlib.suppress(RuntimeError):  # it runs, although Ctrl-C came while it was started
+            self._has_thread.release()
 
     def _run(self) -> None:
         self._ident = threading.get_ident()
@@ -84,7 +90,7 @@ class Teller:
                 record = self._queue.get(timeout=_IDLE_S)
             except Empty:
                 self._ident = None  # another thread may have it soon
-                self._has_thread = False
+                self._end()
                 if not self._queue.empty():  # a batch has ended just now, and counts on this thread
                     self._start()
                 return

@@ -116,7 +116,8 @@ class ThreadDispatcher(Work):
             lets_join = self.batcher.has_calls and not pool.agenda.others_wait(self.workers)
         change = super().step(batch, pieces, lets_join=lets_join)
         if pool is not None:
-            pool.stepped(batch)
+            worker = pool.workers[OF_THREAD[_thread.get_ident()].index]
+            worker.count(self.name, batch, batch.size)  # its batch may be refilled for hours
         if is_exiting():
             raise CancelledError(f"{self.name} was shut down")
         return change

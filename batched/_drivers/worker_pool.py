@@ -23,7 +23,7 @@ from batched._clock import monotonic
 from batched._core.batch import Batch
 from batched._core.halves import Aside
 from batched._core.shared_turns import Account
-from batched._drivers.circles import WORKERS, forget_worker
+from batched._drivers.circles import forget_worker, note_worker
 from batched._drivers.current_worker import BROKEN, OF_THREAD, Worker
 from batched._drivers.fork_and_exit import NO_THREAD, HasThreads, new_thread, register
 from batched._drivers.runners import Runners
@@ -254,8 +254,7 @@ class WorkerPool(TurnTakers):
         with self.lock.later, self.lock:
             if worker.thread is not threading.current_thread():
                 return  # Ctrl-C came while this thread was started
-            self.idents.add(_thread.get_ident())
-            WORKERS.add(_thread.get_ident())
+            note_worker(self.idents)
         try:
             while self._prepare(worker) and self._run_next(worker):
                 pass
@@ -376,12 +375,6 @@ class WorkerPool(TurnTakers):
         if seat.dispatcher.driver.closed:
             self.wake()
 
-    def stepped(self, batch: Batch) -> None:
-        """Count a step of `batch`, which the calling worker runs: it may be refilled for hours."""
-        worker = self.workers[OF_THREAD[_thread.get_ident()].index]
-        if worker.runs is not None:
-            worker.count(worker.runs.name, batch, batch.size)
-
     def _next(self) -> tuple[SharedWorkers, Batch] | None:
         """Wait for the turn and the next batch, and give the turn back; None if this worker is to end."""
         free_since = monotonic()
@@ -405,12 +398,10 @@ class WorkerPool(TurnTakers):
         return found
 
     def _end(self, worker: PoolWorker) -> None:
-        me = _thread.get_ident()
         self.runners.close_here(self.name)
-        forget_worker()
         told: list[Future[None]] = []
         with self.lock.later, self.lock:
-            self.idents.discard(me)
+            forget_worker(self.idents)
             self.members.discard(threading.current_thread())
             if worker.thread is threading.current_thread():  # else another one has taken its place
                 worker.thread = worker.current = None

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from batched._clock import monotonic
 from batched._core.batch import Batch
-from batched._drivers.circles import WORKERS, forget_worker
+from batched._drivers.circles import forget_worker, note_worker
 from batched._drivers.dispatcher import Dispatcher
 from batched._drivers.fork_and_exit import NO_THREAD, new_thread, start_thread
 from batched._drivers.private_python import frames_of_threads
@@ -265,8 +265,7 @@ class Workers(TurnTakers):
         with self.lock.later, self.lock:
             if threading.current_thread() not in self.members:
                 return  # Ctrl-C came while this thread was started
-            self.idents.add(_thread.get_ident())
-            WORKERS.add(_thread.get_ident())
+            note_worker(self.idents)
             if self._batcher.wake_after == 0:  # else another worker, asleep by now, has set it
                 self._batcher.wake_after = None
         self._work.begin_thread(index)
@@ -333,9 +332,8 @@ class Workers(TurnTakers):
 
     def _end(self) -> None:
         self._work.end_thread()
-        forget_worker()
         with self.lock.later, self.lock:
-            self.idents.discard(_thread.get_ident())
+            forget_worker(self.idents)
             self.members.discard(threading.current_thread())
             if self.members:
                 return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Sequence
 from itertools import product
 from typing import Any
@@ -128,6 +129,7 @@ class Example:
         calls = [self._collator.one(self._function, self._args, self._named, now) for _ in range(size)]
         for call in calls:
             call.lengths = 0.0
+            call.results = deque(maxlen=0)  # of a function that streams: no caller wants the pieces
         return [(call, 0, 1) for call in calls]
 
     def _arrays(self, inputs: Features, size: int, lengths: dict[int, int], now: float) -> Call:

@@ -13,9 +13,8 @@ pieces are made per second, which is most for the positive root of
 `(step + each * ends) * k**2 + 2 * fixed * ends * k = 2 * fixed * ends * most`.
 
 While fewer items wait than there are places, that matters less: callers that come by themselves get no more
-from more throughput, but would wait. So fewer are enough to join, by the square of the share of places that
-are taken or wanted. But if the number of items hardly changes, they come from callers in closed loops, and
-call sooner if their answers come sooner. Where a step has a limit, no more than that are waited for.
+from more throughput, but would wait. So fewer are enough to join, by the share of places that are taken or
+wanted. Where a step has a limit, no more than that are waited for.
 """
 
 from __future__ import annotations
@@ -26,8 +25,6 @@ from batched._policy.batch_cost import BatchCost
 
 _TRIES = 4  # steps in a row in which items have joined, while it is not known what a step takes without
 _LOOKS = 64  # likewise, while it was known once
-_STEADY = 0.4  # variance over mean of the number of items; it is 1 for independent callers
-_FEW = 100  # looks: from then on it is known
 
 
 class Joining:
@@ -39,9 +36,6 @@ class Joining:
         self._ends = 0.0  # per step
         self._steps = 0
         self._in_a_row = 0  # steps in which items have joined
-        self._looks = 0
-        self._mean = 0.0  # of the number of items that are there or wait
-        self._variance = 0.0
 
     def stepped(self, live: int, joined: int, seconds: float, ended: int) -> None:
         """Learn from a step of `live` items, of which so many had `joined`, and so many `ended` with it."""
@@ -64,23 +58,14 @@ class Joining:
         free = most - live
         limit = most if limit is None else limit
         joining = min(free, waiting, limit)
-        self._look(live + waiting)
         if self._in_a_row >= (_LOOKS if self._step.fixed else _TRIES):
             return 0  # so that it is known what a step takes without
         if waiting >= free:
             enough = self._best(live, most)
         else:
             there = live + waiting
-            is_steady = self._looks > _FEW and self._variance < _STEADY * self._mean
-            enough = self._best(live, there) * (1.0 if is_steady else (there / most) ** 2)
+            enough = self._best(live, there) * there / most
         return joining if joining >= min(enough, limit) else 0
-
-    def _look(self, items: int) -> None:
-        self._looks += 1
-        weight = max(1 / self._looks, 0.003)
-        off = items - self._mean
-        self._mean += weight * off
-        self._variance = (1 - weight) * (self._variance + weight * off * off)
 
     def _best(self, live: int, most: int) -> float:
         """Return how many join best at once, if `most` items are there at most."""

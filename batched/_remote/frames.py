@@ -20,6 +20,7 @@ VERSION = 1
 """Of the frames: both sides must have the same."""
 
 _HEAD = struct.Struct("<IHBBQI")  # bytes of the payload, buffers, kind, flags, number of the call, extra
+_NO_HEAD = bytes(_HEAD.size)
 _SIZE = struct.Struct("<Q")
 MOST_BUFFERS = 8_000
 """Their sizes fit into the memory of a reader."""
@@ -140,10 +141,11 @@ LEAST_TOGETHER = 1 << 23
 """Where frames may have fewer bytes, there are none of several calls or answers: these are never longer."""
 
 
-def frame_of_rows(kind: int, extra: int, rows: Sequence[bytes], values: bytes) -> bytes:
+def frame_of_rows(kind: int, extra: int, rows: Sequence[bytes], values: Sequence[Any]) -> bytearray:
     """Return a frame of several calls or answers, in one piece: it is one write however long it is."""
-    size = sum(map(len, rows)) + len(values)
-    return b"".join([_HEAD.pack(size, 0, kind, 0, len(rows), extra), *rows, values])
+    found = bytearray().join([_NO_HEAD, *rows, *values])  # they are copied once
+    _HEAD.pack_into(found, 0, len(found) - _HEAD.size, 0, kind, 0, len(rows), extra)
+    return found
 
 
 def rows(row: struct.Struct, found: Frame) -> tuple[list[tuple[Any, ...]], Bytes]:

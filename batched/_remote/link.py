@@ -325,9 +325,9 @@ class Link(ABC):
                 self.takes_calls = False
             elif each.kind == Kind.RESULTS:
                 self._answered_several(each, told)
-            elif each.kind == Kind.PIECE:
-                self._piece(each, told)
-            elif (sent := self._sent.get(each.number)) is not None:
+            elif (sent := self._sent.get(each.number)) is not None and each.kind == Kind.PIECE:
+                self._piece(each, sent, told)
+            elif sent is not None:
                 self._answered(each, sent)
                 told.append(sent.call)
                 self._sent.pop(each.number, None)
@@ -427,22 +427,16 @@ class Link(ABC):
                 told.append(call)
                 self._sent.pop(number, None)
 
-    def _piece(self, found: Frame, told: list[Call]) -> None:
-        sent = self._sent.get(found.number)
-        if sent is None:
-            return
-        call, codec = sent.call, self.terms.codec
+    def _piece(self, found: Frame, sent: _Sent, told: list[Call]) -> None:
+        call = sent.call
         try:
             if len(call.results) >= sent.caller.max_pieces:
                 raise too_slow(sent.caller.name, sent.caller.max_pieces, " in the server")  # noqa: TRY301
-            call.results.append(codec.load(found.payload, found.buffers))
-            if len(call.results) > 1:  # its consumer has been told already
-                return
+            call.results.append(self.terms.codec.load(found.payload, found.buffers))
         except (Exception, SystemExit) as error:  # noqa: BLE001
-            call.owns_error = True
-            call.fail(error)
-            self.cancel(call)
-        told.append(call)
+            self.cancel(_fail(sent, error))
+        if call.error is not None or len(call.results) <= 1:  # else its consumer has been told already
+            told.append(call)
 
     # -- the end ------------------------------------------------------------------------------------------
 

@@ -75,8 +75,12 @@ class Served:
         self._default_s = None if default_ms is None else default_ms / 1000
         self.drop: Callable[[Call, Why], object] = self.driver._leave  # noqa: SLF001
         self._has_worker = isinstance(self.driver, ThreadDriver)
-        self.takes_all: bool = self._has_worker and not self._gives and default_ms is None
-        """Whether calls without options can be queued together; a deadline is watched for each."""
+        self.together: frozenset[int] = frozenset()
+        """The flags of calls that can be queued together."""
+        if self._has_worker and not self._gives:
+            timed = Flag.ONE | Flag.DEADLINE
+            # A call that has a deadline of which its client does not know yet is watched here.
+            self.together = frozenset({timed} if default_ms is not None else {Flag.ONE, timed})
 
     def described(self) -> Described:
         """Return what clients need to know."""
@@ -141,15 +145,10 @@ class Served:
         flow = MapFlow()  # of this call alone: which calls are of one map, the client does not say
         for part in (call, *call.parts):
             part.keep_errors = bool(flags & Flag.KEEP_ERRORS)
-            if wanted.left_s is None:
-                if self._default_s is not None and flags & Flag.ELEMENTS:
-                    part.deadline = now + self._default_s
-            else:
-                # In this order, which reads NaN as the first of both.
-                left_s = min(_MOST_S, max(-_MOST_S, wanted.left_s))
-                waited_s = min(_MOST_S, max(0.0, wanted.allowed_s - wanted.left_s))
-                part.deadline = None if wanted.left_s == inf else now + left_s
-                part.arrived = now if wanted.left_s == inf else now - waited_s
+            if wanted.left_s is not None:
+                _set_deadline(part, wanted.left_s, wanted.allowed_s, now)
+            elif self._default_s is not None and flags & Flag.ELEMENTS:
+                part.deadline = now + self._default_s
             if flags & _PRIORITY:
                 part.bulk = bool(flags & Flag.BULK)
             elif flags & Flag.ELEMENTS:
@@ -157,19 +156,23 @@ class Served:
             if flags & Flag.ELEMENTS:
                 part.flow = flow
 
-    def plain(self, values: list[Any], client: str, answers: Outbox) -> list[Call | BaseException]:
-        """Return calls for `post_all`, of one argument each, without options; errors for those refused."""
-        now, read, function, context = monotonic(), self._read, self.function, self._callers_context
+    def plain(
+        self, read: list[tuple[Any, ...]], values: list[Any], client: str, answers: Outbox
+    ) -> list[Call | BaseException]:
+        """Return the calls of a frame for `post_all`, from its rows; errors for those that are refused."""
+        now, read_one, function, context = monotonic(), self._read, self.function, self._callers_context
         found: list[Call | BaseException] = []
-        for value in values:
+        for (_, flags, left_s, allowed_s), value in zip(read, values, strict=True):
             try:
-                call: Call = read(function, (value,), {}, now)
+                call: Call = read_one(function, (value,), {}, now)
             except BaseException as error:  # noqa: BLE001  of the user's code
                 found.append(error)
             else:
                 call.tenant = client
                 call.context = context
                 call.waits_at = answers
+                if flags & Flag.DEADLINE:
+                    _set_deadline(call, left_s, allowed_s, now)
                 found.append(call)
         return found
 
@@ -177,11 +180,11 @@ class Served:
         """Queue `call`, and have `answers` release it when it has its answer."""
         driver = self.driver
         waits = bool(wanted.flags & Flag.ELEMENTS)
-        if self._has_worker and (call.deadline is None or wanted.kind == Kind.LATE):
+        if self._has_worker and (call.deadline is None or wanted.left_s is not None):
             call.context = self._callers_context
             call.waits_at = answers
             driver.push(call, waits)
-            if call.deadline is not None:
+            if call.deadline is not None and wanted.kind == Kind.LATE:  # else its client says that it is late
                 driver.deadline_watch.add(call, call.deadline)
         else:  # it is woken at its deadline, too
             driver.post_async(call, waits)
@@ -189,7 +192,9 @@ class Served:
 
     def post_all(self, calls: list[Call]) -> Iterator[tuple[Call, BaseException]]:
         """Queue calls together; yield those that are refused, with their errors."""
-        if not self.driver.push_all(calls):
+        # One with a deadline is refused if it would be late behind those before it.
+        are_timed = [call.deadline for call in calls].count(None) < len(calls)
+        if are_timed or not self.driver.push_all(calls):
             for call in calls:
                 try:
                     self.driver.push(call)
@@ -323,6 +328,16 @@ def _check_tenant(tenant: Any) -> None:
 
 
 _MOST_S = 604_801.0  # a week, as options allow
+
+
+def _set_deadline(call: Call, left_s: float, allowed_s: float, now: float) -> None:
+    """Give a call the deadline of its client; infinite for none."""
+    if left_s == inf:
+        call.deadline = None
+    else:
+        # In this order, which reads NaN as the first of both.
+        call.deadline = now + min(_MOST_S, max(-_MOST_S, left_s))
+        call.arrived = now - min(_MOST_S, max(0.0, allowed_s - left_s))
 
 
 def _listed(call: Call, answer: Any) -> Any:

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 
 from batched._api.function import DecoratedFunction
 from batched._api.through_class import ThroughClass
+from batched._clock import monotonic
 from batched._core.option_checks import an_int
 from batched._drivers.private_python import running_loop_or_none
 from batched._logs import log
@@ -223,7 +224,7 @@ class Serving:
     async def _run(self) -> None:
         ends = asyncio.Event()
         loop = asyncio.get_running_loop()
-
+        loop.time = monotonic  # type: ignore[method-assign]  # in true time also where a test stops the clock
         tasks = [loop.create_task(self._drains(ends))]
         if self._stop is not None:
             tasks.append(loop.create_task(_watch(self._stop, ends)))

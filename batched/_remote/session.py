@@ -10,10 +10,10 @@ import secrets
 import socket
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from time import perf_counter
 from typing import Any, Protocol
 
 from batched._api.streams import AsyncStream
+from batched._clock import monotonic
 from batched._core.call import Call
 from batched._drivers.wakeups import Outbox, ask
 from batched._logs import log
@@ -280,7 +280,7 @@ class Session(asyncio.BufferedProtocol):
         return self._functions[found.extra]
 
     def _call(self, found: Frame) -> None:
-        number, began = found.number, perf_counter()
+        number, began = found.number, monotonic()
         served = self._served(found)
         try:
             want, value = wanted(self._codec.load, found)
@@ -309,12 +309,12 @@ class Session(asyncio.BufferedProtocol):
 
     def _calls(self, found: Frame) -> None:
         """Begin several calls, each with one plain argument."""
-        began = perf_counter()
+        began = monotonic()
         served = self._served(found)
         read, payload = rows(CALL_ROW, found)
         values, are_read = plain_values(self._codec, payload, len(read))
-        if are_read and served.takes_all and {row[1] for row in read} == {Flag.ONE}:
-            self._begin_all([row[0] for row in read], began, served, values)
+        if are_read and served.together.issuperset([row[1] for row in read]):
+            self._begin_all(read, began, served, values)
             return
         for (number, flags, left_s, allowed_s), value in zip(read, values, strict=True):
             if isinstance(value, Unreadable):
@@ -369,13 +369,17 @@ class Session(asyncio.BufferedProtocol):
             self._running.pop(number, None)
             self._fail(number, began, error)
 
-    def _begin_all(self, numbers: list[int], began: float, served: Served, values: list[Any]) -> None:
-        """Begin calls of one argument each, without options, as `_begin` does for each."""
+    def _begin_all(
+        self, read: list[tuple[Any, ...]], began: float, served: Served, values: list[Any]
+    ) -> None:
+        """Begin calls of one argument each, without options but deadlines, as `_begin` does for each."""
+        numbers = [row[0] for row in read]
         if len({*numbers} - self._running.keys()) < len(numbers):
             raise FrameError("two calls have the same number")
         self.calls += len(numbers)
         calls: list[Call] = []
-        for number, call in zip(numbers, served.plain(values, self.client, self._host.answers), strict=True):
+        calls_or_errors = served.plain(read, values, self.client, self._host.answers)
+        for number, call in zip(numbers, calls_or_errors, strict=True):
             if isinstance(call, BaseException):
                 self._fail(number, began, call)
             else:
@@ -522,19 +526,16 @@ class Session(asyncio.BufferedProtocol):
 
     async def _send_pieces(self, number: int, began: float, served: Served, call: Call) -> None:
         pieces: AsyncStream[Any] = AsyncStream(served.driver, call)
-        try:
-            async for piece in pieces:
-                try:
-                    parts = self._frame(Kind.PIECE, number, began, *self._codec.dump(piece))
-                except BaseException as broken:
-                    raise unsent(broken) from broken
-                self._write(parts)
-                await self._has_room.wait()
-        finally:
-            pieces.close()
+        async for piece in pieces:  # dropped with this frame: only then, after an error, does its call leave
+            try:
+                parts = self._frame(Kind.PIECE, number, began, *self._codec.dump(piece))
+            except BaseException as broken:
+                raise unsent(broken) from broken
+            self._write(parts)
+            await self._has_room.wait()
 
     def _asked(self, found: Frame) -> None:
-        began = perf_counter()
+        began = monotonic()
         try:
             answer = self._host.answered(bytes(found.payload), self._served(found))
         except Exception as error:  # noqa: BLE001
@@ -615,4 +616,4 @@ def _many(call: Call) -> bool | None:
 
 
 def _us_since(began: float) -> int:
-    return min(int((perf_counter() - began) * 1e6), _MOST_US)
+    return min(int((monotonic() - began) * 1e6), _MOST_US)

@@ -4,7 +4,8 @@ The steps take 1 : 2 : 1. They sleep, as steps do that wait for a device; a batc
 item. Callers come straight back: three times as many as a batch has items, just as many, and one alone.
 
 With `workers`, each worker takes all three steps of its batches. Two of them, for a device that runs one
-batch at a time, stand beside one worker of which other threads prepare and finish.
+batch at a time, stand beside one worker of which other threads prepare and finish. Where the device takes
+nearly all of the time, one worker stands beside two of them, with few callers.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ from benchmarks.kit.turns import Contender, Measure, Turns, using
 from benchmarks.load.device import BATCH
 
 _SIDE, _MIDDLE = (1.0, 0.05), (2.0, 0.1)  # ms for a batch, and for each item
+_SHORT, _LONG = (0.2, 0.01), (9.0, 0.3)
+_SOME = BATCH // 4
 _ENOUGH = 3 * BATCH
 _WARM = 20  # calls of each caller: costs are learned
 
@@ -47,9 +50,9 @@ def _together(batched: Callable[..., Any]) -> Any:
     return batched(lambda items: finish(run(prepare(items))), batch_size=BATCH)
 
 
-def _by_two() -> Any:
-    """Return the three steps as stages of two workers, which share the device of the middle one."""
-    run, is_free = device(*_MIDDLE), threading.Lock()
+def _by_workers(number: int, side: tuple[float, float], middle: tuple[float, float]) -> Any:
+    """Return the three steps as stages of some workers, which share the device of the middle one."""
+    run, is_free = device(*middle), threading.Lock()
 
     def on_device(items: list[Any]) -> list[Any]:
         with is_free:
@@ -57,9 +60,9 @@ def _by_two() -> Any:
 
     return dynamically(
         on_device,
-        prepare=device(*_SIDE),
-        finish=device(*_SIDE),
-        workers=batched.Workers(2),
+        prepare=device(*side),
+        finish=device(*side),
+        workers=batched.Workers(number),
         batch_size=BATCH,
     )
 
@@ -131,8 +134,15 @@ _FEW = _threads(partial(_rate, BATCH))
 _LONE = _threads(_alone)
 _WORKERS = Turns(
     {
-        "ours": using(_by_two, partial(_rate, _ENOUGH)),
+        "ours": using(partial(_by_workers, 2, _SIDE, _MIDDLE), partial(_rate, _ENOUGH)),
         "one worker": using(partial(_apart, dynamically), partial(_rate, _ENOUGH)),
+    },
+    rounds=7,
+)
+_FEW_WORKERS = Turns(
+    {
+        "ours": using(partial(_by_workers, 1, _SHORT, _LONG), partial(_rate, _SOME)),
+        "two workers": using(partial(_by_workers, 2, _SHORT, _LONG), partial(_rate, _SOME)),
     },
     rounds=7,
 )
@@ -152,4 +162,5 @@ ROWS = (
     Row("stages, tasks", f"items a second of {_ENOUGH} tasks", _TASKS, "one stage", SHARE, _GAIN),
     Row("stages, lone task", "latency of one task", _TASK, "one stage", TIMES, _SAME),
     Row("stages, two workers", f"items a second of {_ENOUGH} threads", _WORKERS, "one worker", SHARE),
+    Row("stages, long function", f"the same, {_SOME} threads", _FEW_WORKERS, "two workers", SHARE),
 )

@@ -53,3 +53,16 @@ def test_any_number_may_be_a_weight(weight: Any) -> None:
     """As with options that are numbers; it becomes Python's own."""
     weighted = batched.Workers(1).weighted(weight).weight
     assert (weighted, type(weighted)) == (2.0, float)
+
+
+@pytest.mark.parametrize("initializer", ["load", lambda: 3, lambda name, path: path, divmod])
+def test_an_initializer_that_takes_no_name_is_refused(initializer: Any) -> None:
+    """Before a worker starts: else each call would have the error."""
+    with pytest.raises(TypeError, match="initializer must be a function of a worker's name, got "):
+        batched.Workers(1, initializer=initializer)
+
+
+@pytest.mark.parametrize("initializer", [str, lambda *names: names, lambda name, path="": name, print])
+def test_any_callable_that_takes_a_name_initializes(initializer: Any) -> None:
+    """A class, or a function with parameters besides."""
+    batched.Workers(1, initializer=initializer).shutdown()

@@ -64,6 +64,7 @@ def test_what_is_no_function_is_refused_as_progress_before_anything_runs(flavour
     fn = flavour.decorate(gate, batch_sizes=(1, 2))
     for given, why in (
         (3, "a function of two numbers, got 3"),
+        (lambda done: done, "a function of two numbers, got <function"),
         (progress, "a plain function, not `async def`"),
     ):
         with pytest.raises(TypeError, match=f"progress must be {why}"):

@@ -46,6 +46,8 @@ import batched
         ({"max_pieces": None}, TypeError, "max_pieces must be an int, got None"),
         ({"name": 3}, TypeError, "name must be a string, got 3"),
         ({"on_batch": 3}, TypeError, "on_batch must be a function of a batched.BatchRecord, got 3"),
+        ({"on_batch": lambda: 3}, TypeError, "on_batch must be a function of a batched.BatchRecord, got <fu"),
+        ({"on_batch": divmod}, TypeError, "on_batch must be a function of a batched.BatchRecord, got <bui"),
         ({"prepare": 3}, TypeError, "prepare must be a function or the name of a method, got 3"),
         ({"finish": "not a name"}, ValueError, "finish must be a function or the name of a method, got 'not"),
         ({"prepare": classmethod(len)}, TypeError, "prepare must be a function .*: name it instead"),

@@ -123,6 +123,40 @@ def test_a_worker_that_ends_runs_what_failed_in_its_last_batch_again(stage: str)
             assert future.result(PATIENCE_S) == item
 
 
+def test_a_worker_that_ends_runs_again_what_fails_in_another_thread_meanwhile() -> None:
+    """Its last look has found nothing, as that batch was still being finished."""
+    go_on = threading.Event()
+    finished: list[list[int]] = []
+
+    def function(items: list[int]) -> list[int]:
+        if items == [3]:
+            raise KeyError(3)
+        return items
+
+    def finish(items: list[int]) -> list[int]:
+        finished.append(items)
+        if items == [1, 2]:
+            assert go_on.wait(PATIENCE_S)
+            raise KeyError(1, 2)
+        return items
+
+    gate, prepared = Gate(function), Gate(identity)
+    fn = staged(gate, prepare=prepared, finish=finish, adaptive=False)
+    gate.close()
+    fn.submit([0, 0])
+    fn.submit([0, 1])
+    until(lambda: prepared.batches[-1] == [0, 1])  # so it is ahead
+    futures = [fn.submit(item) for item in (1, 2, 3)]
+    fn.shutdown(wait=False)
+    gate.open()
+    assert isinstance(futures[2].exception(PATIENCE_S), KeyError)
+    until(lambda: "thread.join()" in fn.worker_stack())
+    go_on.set()
+    assert [future.result(PATIENCE_S) for future in futures[:2]] == [1, 2]
+    assert finished[-3:] == [[1, 2], [1], [2]]
+    fn.shutdown()
+
+
 @pytest.mark.thread_unsafe(reason="looks at all threads of the process")
 def test_when_the_function_is_collected_all_threads_end() -> None:
     fn = staged(name="collected")

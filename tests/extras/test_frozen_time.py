@@ -16,6 +16,7 @@ from batched import aio
 from tests.kit.flavours import Flavour
 from tests.kit.gate import PATIENCE_S, AsyncGate, Gate
 from tests.kit.script import ROOT
+from tests.kit.serving import served
 
 pytestmark = pytest.mark.libraries
 
@@ -166,6 +167,27 @@ def test_a_loop_of_its_own(frozen: Frozen) -> None:
 
     with frozen():
         asyncio.run(main())
+
+
+def test_a_server_of_this_process(frozen: Frozen) -> None:
+    """It answers a call across each border, and ends inside."""
+    gate = Gate(plain, shut=True)
+    function = batched.dynamically(gate, timeout_ms=0, name="function")
+    with served(function) as server:
+        client = server.connect().function
+        entering = client.submit(1)
+        gate.wait_for_batch()
+        with frozen():
+            gate.let_through()
+            assert entering.result(PATIENCE_S) == 2
+            leaving = client.submit(2)
+            gate.wait_for_batch()
+        gate.open()
+        assert leaving.result(PATIENCE_S) == 4
+        with frozen():
+            assert client.options(deadline_ms=60_000)(3) == 6
+            server.end()
+    function.shutdown()
 
 
 def test_the_import_where_the_clock_is_another() -> None:

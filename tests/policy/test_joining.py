@@ -74,18 +74,6 @@ def test_a_lone_item_joins_where_few_are_there() -> None:
     assert joining.room(2, 64, 1) == 1
 
 
-def test_callers_in_closed_loops_join_together_before_all_places_are_wanted() -> None:
-    """As the number of items does not change, they would call sooner if all went faster."""
-    joining, _ = saturated(5 * STEP_S, 0.0, 64, 50)
-    rng = random.Random(0)
-    for _ in range(3000):
-        joining.room(rng.randint(1, 60), 64, 3)
-    at_random = joining.room(10, 64, 3)
-    for _ in range(3000):
-        joining.room(10, 64, 3)
-    assert (at_random, joining.room(10, 64, 3)) == (3, 0)
-
-
 def test_it_is_found_out_what_a_step_takes_where_items_join_at_each() -> None:
     """A step in a while has none that join, until two have told: the first may have compiled something."""
     joining = Joining()

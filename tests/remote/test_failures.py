@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import sys
+import threading
 import traceback
 import types
 from collections.abc import Callable, Iterator
@@ -359,3 +360,36 @@ def test_a_wrong_call_is_refused_as_in_one_process() -> None:
                 wrong()
         with pytest.raises(TypeError, match="does not stream"):
             next(call.stream(1))
+
+
+def test_a_piece_that_cannot_be_sent_ends_its_stream_with_the_reason() -> None:
+    """No task takes it for its own cancellation, and the function is told that the caller has left."""
+    ended = threading.Event()
+
+    @batched.dynamically(timeout_ms=0)
+    def fn(items: list[int]) -> Iterator[list[Any]]:
+        try:
+            yield items
+            while True:
+                yield [lambda: 1 for _ in items]
+        finally:
+            ended.set()
+
+    with served(fn) as server:
+        call = server.connect().fn
+
+        async def read() -> None:
+            pieces = call.astream(1)
+            assert await anext(pieces) == 1
+            with pytest.raises(TypeError, match="cannot be sent to another process"):
+                await asyncio.wait_for(anext(pieces), PATIENCE_S)
+
+        asyncio.run(read())
+        assert ended.wait(PATIENCE_S)
+        ended.clear()
+        pieces = call.stream(2)
+        assert next(pieces) == 2
+        with pytest.raises(TypeError, match="cannot be sent to another process"):
+            next(pieces)
+        assert ended.wait(PATIENCE_S)
+    fn.shutdown()

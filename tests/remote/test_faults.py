@@ -435,7 +435,7 @@ def a_call(
 def several(numbers: list[int], values: Any) -> bytes:
     """Return the bytes of a frame of several calls."""
     rows = [CALL_ROW.pack(number, Flag.ONE, 0.0, 0.0) for number in numbers]
-    return frame_of_rows(Kind.CALLS, 0, rows, Pickles().dump(values)[0])
+    return frame_of_rows(Kind.CALLS, 0, rows, [Pickles().dump(values)[0]])
 
 
 BAD: list[bytes] = [
@@ -546,7 +546,7 @@ def test_a_server_without_memory_for_answers_ends_the_connection(
     }
 
     class WithoutMemory(Pickles):
-        def dump_plain(self, values: list[Any]) -> bytes:
+        def dump_plain(self, values: list[Any]) -> list[Any]:
             return super().dump_plain(values) if step == "dump" else no_memory()
 
         def dump(self, value: Any) -> Any:

@@ -121,7 +121,7 @@ def test_a_reader_that_is_filled_takes_more_at_once() -> None:
 
 def test_a_frame_of_rows_is_one_piece() -> None:
     """And so one write, however long it is."""
-    parts = joined([frame_of_rows(10, 3, [b"ab", b"cd"], bytes(100_000))])
+    parts = joined([frame_of_rows(10, 3, [b"ab", b"cd"], [bytes(100_000)])])
     assert len(parts) == 1
     (found,) = read(FrameReader(), bytes(parts[0]), [1 << 20])
     assert found == (10, 0, 2, 3, b"abcd" + bytes(100_000), [])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,9 @@ pytestmark = pytest.mark.skipif(not hasattr(socket, "AF_UNIX"), reason="needs un
 
 FRAMES = 4.0
 """Of the package, for each call of many, in the event loop of the server."""
+
+FRAMES_WITH_DEADLINE = 10.0
+"""Likewise, with a deadline: most of them find out whether the call can be in time."""
 
 COUNT = """
 import asyncio, json, pathlib, tempfile
@@ -42,10 +46,11 @@ with tempfile.TemporaryDirectory(prefix="b-", dir="/tmp") as folder:
     with batched.connect(bind) as client:
 
         async def ask():
+            same = client.same.options(**json.loads(OPTIONS))
             found = []
             for _ in range(20):
                 seen.clear()
-                await asyncio.gather(*[client.same.acall(str(at)) for at in range(64)])
+                await asyncio.gather(*[same.acall(str(at)) for at in range(64)])
                 found.append(seen.count(loop) / 64)
             return min(found)
 
@@ -55,9 +60,20 @@ with tempfile.TemporaryDirectory(prefix="b-", dir="/tmp") as folder:
 """
 
 
+def frames_of_a_call(options: Mapping[str, Any]) -> float:
+    """Return how many frames of the package a call of many with these options takes in the loop."""
+    found: float = json.loads(run_script(f"OPTIONS = {json.dumps(options)!r}\n{COUNT}", counts_memory=True))
+    return found
+
+
 def test_a_call_of_many_passes_few_functions_in_the_loop_of_the_server() -> None:
     """What is done once for a frame is not done for each call."""
-    assert json.loads(run_script(COUNT, counts_memory=True)) <= FRAMES
+    assert frames_of_a_call({}) <= FRAMES
+
+
+def test_a_deadline_that_a_client_watches_is_not_watched_in_the_server_too() -> None:
+    """Its client says that a call is late; so calls with deadlines are answered together, too."""
+    assert frames_of_a_call({"deadline_ms": 60_000}) <= FRAMES_WITH_DEADLINE
 
 
 async def all_of(acall: Any, values: list[Any]) -> list[Any]:

@@ -442,8 +442,14 @@ def test_objects_of_ones_own_classes(echo: Any) -> None:
 
 @pytest.mark.parametrize(
     "value",
-    [np.array(1.5), np.zeros((1,) * 30), np.arange(3, dtype=">i4"), np.asfortranarray(np.ones((2, 3)))],
-    ids=["no dimension", "many", "big endian", "by columns"],
+    [
+        np.array(1.5),
+        np.zeros((1,) * 30),
+        np.arange(3, dtype=">i4"),
+        np.asfortranarray(np.ones((2, 3))),
+        np.zeros((4, 0)),
+    ],
+    ids=["no dimension", "many", "big endian", "by columns", "empty"],
 )
 def test_what_arrives_does_not_depend_on_other_calls(value: Any) -> None:
     """Alone and together an array is the same: also without a dimension, with many, of other numbers."""

@@ -341,7 +341,7 @@ class _Inline(Dispatcher):
                 batcher.finish(batch, parts, monotonic())
             else:
                 self.fail(batch, failure, monotonic())
-        failure = None
+        parts, outputs, failure = [], None, None  # an error, perhaps a result, leads to this frame
         batch.clear()
 
     def _wake_callers(self, calls: list[Call]) -> None:
@@ -382,8 +382,9 @@ def outputs_of(found: Any) -> Work:
         return (yield from _known(found))
     if found.prepares is not None:
         found.prepared((yield from _known(found.prepare())))
-    outputs = yield from _known(found.run())
-    return outputs if found.finishes is None else (yield from _known(found.finish(outputs)))
+    if found.finishes is None:
+        return (yield from _known(found.run()))
+    return (yield from _known(found.finish((yield from _known(found.run())))))
 
 
 def run_at_once(batch: Batch, collator: Any, wait: Callable[[Any], Any], worker: Worker | None = None) -> Any:

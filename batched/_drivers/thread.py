@@ -296,12 +296,9 @@ class ThreadDriver(Driver):
         loop = get_running_loop() if in_task else None
         for call in calls:
             call.note_context()
-            call.waits_at = loop
-            if loop is None:
-                call.waiter = waiter = _thread.allocate_lock()
-                waiter.acquire()
-            else:
-                call._loop = loop  # noqa: SLF001  tasks look for it by this name
+            call.waits_at = call._loop = loop  # noqa: SLF001  tasks look for it by this name
+            call.waiter = waiter = _thread.allocate_lock()
+            waiter.acquire()
         self.dispatcher.take_step(lambda batcher: batcher.run_aside(batches))
         self.workers.wake()
         return calls

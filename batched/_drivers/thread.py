@@ -48,9 +48,8 @@ def wait_for(driver: Driver, call: Call) -> None:
         if call.deadline is None:
             call.waiter.acquire()
         else:
-            left = max(call.deadline - monotonic(), 0.0)
-            while not call.waiter.acquire(True, left) and left:  # noqa: FBT003
-                left = max(call.deadline - monotonic(), 0.0)  # perhaps the wait has ended early
+            while not call.waiter.acquire(True, left := max(call.deadline - monotonic(), 0.0)) and left:  # noqa: FBT003
+                pass  # the wait has ended early
     except BaseException:  # Ctrl-C
         driver.cancel(call)
         raise
@@ -291,25 +290,18 @@ class ThreadDriver(Driver):
         if self.lock.is_mine():
             raise RuntimeError(f"{self.name} cannot be warmed up by {_AMID_STEP}")
         workers = self.options.max_concurrent_batches
-        its_round = Round(self._has_more) if workers > 1 else None
+        its_round = Round(lambda most: len(self.members) > most) if workers > 1 else None
         batches = [WarmUp(new_slices(), its_round) for _ in range(workers)]
         calls = [call for batch in batches for call in batch.calls]
         loop = get_running_loop() if in_task else None
         for call in calls:
             call.note_context()
-            call.waits_at = loop
-            if loop is None:
-                call.waiter = waiter = _thread.allocate_lock()
-                waiter.acquire()
-            else:
-                call._loop = loop  # noqa: SLF001  tasks look for it by this name
+            call.waits_at = call._loop = loop  # noqa: SLF001  tasks look for it by this name
+            call.waiter = waiter = _thread.allocate_lock()
+            waiter.acquire()
         self.dispatcher.take_step(lambda batcher: batcher.run_aside(batches))
         self.workers.wake()
         return calls
-
-    def _has_more(self, workers: int) -> bool:
-        """Whether more than so many workers live."""
-        return len(self.members) > workers
 
     # -- a caller waits, and leaves -------------------------------------------------------------------------
 

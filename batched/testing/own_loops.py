@@ -37,8 +37,10 @@ class _OwnLoops:
         """Return the free loops of `owner`, which are closed with it."""
         free = self._free.get(owner)
         if free is None:
-            free = self._free.setdefault(owner, [])
-            finalize(owner, _close, free)
+            new: list[asyncio.Runner] = []
+            free = self._free.setdefault(owner, new)
+            if free is new:  # else those of another thread, which has made them just now
+                finalize(owner, _close, free)
         return free
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import sys
 import threading
 import warnings
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
@@ -11,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar, copy_context
 from time import monotonic
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import pytest
@@ -18,7 +20,7 @@ import pytest
 import batched
 import batched.inference
 from batched import aio
-from batched.testing import assert_independent, inline, manual_clock
+from batched.testing import assert_independent, inline, manual_clock, own_loops
 from tests.kit.gate import PATIENCE_S, Gate, turns, turns_until
 from tests.kit.serving import served
 
@@ -788,3 +790,31 @@ def test_a_batch_that_breaks_its_worker_runs_once_more() -> None:
     with inline():
         assert fn([1, 2]) == [1, 2]
     assert len(made) == 2
+
+
+def test_the_loop_of_a_function_that_two_threads_call_first_is_closed_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Both have found that the function has no loops yet."""
+
+    class Loops(WeakKeyDictionary[Any, Any]):
+        def get(self, key: Any, default: Any = None) -> Any:
+            found = super().get(key, default)
+            if found is None and "other" not in seen:
+                seen.append("other")
+                own_loops._own.of(key)  # noqa: SLF001  as another thread does
+            return found
+
+    seen: list[Any] = []
+    monkeypatch.setattr(own_loops._own, "_free", Loops())  # noqa: SLF001
+    monkeypatch.setattr(sys, "unraisablehook", seen.append)
+
+    @batched.dynamically
+    async def double(items: list[int]) -> list[int]:
+        return [item * 2 for item in items]
+
+    with inline():
+        assert double(1) == 2
+    del double
+    gc.collect()
+    assert seen == ["other"]

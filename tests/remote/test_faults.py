@@ -435,7 +435,7 @@ def a_call(
 def several(numbers: list[int], values: Any) -> bytes:
     """Return the bytes of a frame of several calls."""
     rows = [CALL_ROW.pack(number, Flag.ONE, 0.0, 0.0) for number in numbers]
-    return frame_of_rows(Kind.CALLS, 0, rows, [Pickles().dump(values)[0]])
+    return bytes(frame_of_rows(Kind.CALLS, 0, rows, [Pickles().dump(values)[0]]))
 
 
 BAD: list[bytes] = [

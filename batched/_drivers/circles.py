@@ -153,6 +153,7 @@ def _after_fork() -> None:
     """Forget the workers of the parent."""
     WORKERS.clear()
     _waits.clear()
+    LINES.clear()
 
 
 in_child(_after_fork)

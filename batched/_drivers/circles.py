@@ -8,7 +8,8 @@ futures, of which the caller may do something else before it waits.
 from __future__ import annotations
 
 import _thread
-from collections.abc import Collection
+import threading
+from collections.abc import Callable, Collection
 from typing import Any, Protocol
 from weakref import ref
 
@@ -26,6 +27,9 @@ WORKERS: set[int] = set()
 _guard = Guard()
 Line = tuple[int, ...]
 """The threads that a batch of one worker passes, by their ids, the last one first."""
+
+LINES: dict[int, Callable[[int], Line]] = {}
+"""For a worker beside which other threads prepare and finish: what returns its line."""
 _waits: dict[int, tuple[ref[Call], ref[Asked]]] = {}
 
 
@@ -36,8 +40,8 @@ class Asked(Protocol):
     options: Any
 
     @property
-    def lines(self) -> list[Line]:
-        """The threads of each worker of the function, which it may share with others."""
+    def members(self) -> Collection[threading.Thread]:
+        """The workers of the function, which it may share with others."""
         ...
 
 
@@ -67,7 +71,7 @@ def forget_worker(idents: set[int]) -> None:
     me = _thread.get_ident()
     idents.discard(me)
     WORKERS.discard(me)
-    for known in (_waits, IN_THREAD, OF_THREAD):
+    for known in (_waits, LINES, IN_THREAD, OF_THREAD):
         known.pop(me, None)
 
 
@@ -111,7 +115,8 @@ def _in_the_way(driver: Asked, call: Call | None) -> list[Line]:
 
     `call` is None for one that has yet to come.
     """
-    lines = driver.lines
+    idents = [member.ident for member in tuple(driver.members) if member.ident is not None]
+    lines = [LINES[ident](ident) if ident in LINES else (ident,) for ident in idents]
     if call is not None:
         parts = {call, *call.parts}
         running = [(line[: at + 1], batch) for line in lines for at, batch in _batches_of(line)]
@@ -148,6 +153,7 @@ def _after_fork() -> None:
     """Forget the workers of the parent."""
     WORKERS.clear()
     _waits.clear()
+    LINES.clear()
 
 
 in_child(_after_fork)

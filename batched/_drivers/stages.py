@@ -18,7 +18,7 @@ from typing import Any
 
 from batched._clock import monotonic
 from batched._core.batch import Batch
-from batched._drivers.circles import Line, forget_worker, note_worker
+from batched._drivers.circles import LINES, Line, forget_worker, note_worker
 from batched._drivers.current_batch import are_left
 from batched._drivers.driver import Driver
 from batched._drivers.fork_and_exit import NO_THREAD, new_thread, start_thread
@@ -279,7 +279,12 @@ class StagedThreadDispatcher(StagesInTurn):
         batch.clear()
         return found
 
-    def line(self, worker: int) -> Line:
+    def begin_thread(self, index: int) -> None:
+        """Do it as every worker; and note that other threads prepare and finish."""
+        super().begin_thread(index)
+        LINES[_thread.get_ident()] = self._line
+
+    def _line(self, worker: int) -> Line:
         """Return the threads that a batch passes, by their ids, the last one first."""
         return (*self._finisher.idents, worker, *self._preparer.idents)
 

@@ -24,7 +24,7 @@ from batched._core.options import Options, has_stages
 from batched._core.stats import Stats
 from batched._drivers.alarms import watch
 from batched._drivers.blocking import LoopWarning
-from batched._drivers.circles import WORKERS, Line, note_wait
+from batched._drivers.circles import WORKERS, note_wait
 from batched._drivers.deadline_watch import DeadlineWatch
 from batched._drivers.driver import Driver
 from batched._drivers.fork_and_exit import park_at_exit
@@ -120,12 +120,6 @@ class ThreadDriver(Driver):
     def members(self) -> Collection[threading.Thread]:
         """The workers that may run its batches."""
         return self.workers.members if self.pool is None else self.pool.members
-
-    @property
-    def lines(self) -> list[Line]:
-        """The threads of each of them."""
-        line = self.dispatcher.line
-        return [line(member.ident) for member in tuple(self.members) if member.ident is not None]
 
     def count_anew(self) -> None:
         """Put the counters right after a step was broken off. Needs the lock."""

@@ -8,12 +8,12 @@ other threads take snapshots and change options.
 from __future__ import annotations
 
 import asyncio
-import weakref
 from asyncio import get_running_loop
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
+from weakref import ref
 
 from batched._clock import monotonic
 from batched._core.batcher import Batcher
@@ -24,7 +24,7 @@ from batched._core.stats import Stats
 from batched._drivers.alarms import watch
 from batched._drivers.current_batch import RUNNING
 from batched._drivers.driver import Driver
-from batched._drivers.loop_dispatcher import LoopDispatcher
+from batched._drivers.loop_dispatcher import LoopDispatcher, LoopRef
 from batched._drivers.loop_stages import StagedLoopDispatcher
 from batched._drivers.private_python import running_loop_or_none
 from batched._drivers.wakeups import ask, set_unless_done
@@ -46,8 +46,9 @@ class LoopDriver(Driver):
 
     def _begin_anew(self) -> None:
         super()._begin_anew()
-        self.resting: dict[int, LoopDispatcher] = {}  # by the id of their loop, as below
-        self._dispatchers: dict[int, weakref.ref[LoopDispatcher]] = {}
+        # By references to their loops: unlike an id, such a reference is never that of a later loop.
+        self.resting: dict[LoopRef, LoopDispatcher] = {}
+        self._dispatchers: dict[LoopRef, ref[LoopDispatcher]] = {}
         self._gone: Lessons = NOTHING  # of the loop, of those that are gone, that has learned most
 
     # -- options and stats --------------------------------------------------------------------------------
@@ -150,20 +151,13 @@ class LoopDriver(Driver):
 
     def _here(self) -> LoopDispatcher | None:
         """Return the dispatcher of the running loop, if there is one."""
-        loop = get_running_loop()
-        known = self._dispatchers.get(id(loop))
-        dispatcher = None if known is None else known()
-        # Else it is that of a loop of the same id, which is gone.
-        return dispatcher if dispatcher is not None and dispatcher.loop() is loop else None
+        return self._dispatchers.get(ref(get_running_loop()), _no_dispatcher)()
 
     def post_async(self, call: Call, waits: bool = False) -> None:  # noqa: FBT001, FBT002
         """Have `call` arrive, for the running task, which then waits until it is answered or late."""
         loop = get_running_loop()
-        dispatcher = self._dispatchers.get(id(loop), _no_dispatcher)()
+        dispatcher = self._dispatchers.get(ref(loop), _no_dispatcher)()
         if dispatcher is None:
-            dispatcher = self._new_dispatcher(loop)
-        its_loop = dispatcher.loop  # by a variable: Python 3.11 is slow to call what is no method
-        if its_loop() is not loop:  # of the same id, and gone
             dispatcher = self._new_dispatcher(loop)
         if self.closed or dispatcher.batches:
             self.check()
@@ -263,17 +257,10 @@ class LoopDriver(Driver):
 
     def _new_dispatcher(self, loop: asyncio.AbstractEventLoop) -> LoopDispatcher:
         """Return a dispatcher for `loop`, which has none."""
-        key = id(loop)
-        gone: Callable[[object], None] = partial(_forget_loop, self.resting, key)
         kind = StagedLoopDispatcher if has_stages(self.options) else LoopDispatcher
-        dispatcher: LoopDispatcher = kind(
-            self,
-            weakref.ref(loop, gone),
-            key,
-            resting=self.resting,
-            keep=self.keep,
-        )
-        reference = weakref.ref(dispatcher, partial(_forget, self._dispatchers, key))
+        dispatcher: LoopDispatcher = kind(self, loop, resting=self.resting, keep=self.keep)
+        key = dispatcher.loop
+        reference = ref(dispatcher, partial(_forget, self._dispatchers, key))
         with self.lock.later, self.lock:
             self._dispatchers[key] = reference
             self.resting[key] = dispatcher
@@ -285,12 +272,8 @@ def _no_dispatcher() -> LoopDispatcher | None:
     return None
 
 
-def _forget_loop(resting: dict[int, LoopDispatcher], key: int, _: object) -> None:
-    resting.pop(key, None)
-
-
 def _forget(
-    dispatchers: dict[int, weakref.ref[LoopDispatcher]], key: int, reference: weakref.ref[LoopDispatcher]
+    dispatchers: dict[LoopRef, ref[LoopDispatcher]], key: LoopRef, reference: ref[LoopDispatcher]
 ) -> None:
-    if dispatchers.get(key) is reference:  # else the id is another loop's by now
+    if dispatchers.get(key) is reference:  # else the loop has another by now
         del dispatchers[key]

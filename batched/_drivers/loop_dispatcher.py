@@ -9,7 +9,7 @@ import weakref
 from asyncio import get_running_loop
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 from batched._clock import monotonic
 from batched._core.batch import Batch
@@ -17,13 +17,15 @@ from batched._core.batcher import Batcher
 from batched._core.call import Call
 from batched._core.options import Options
 from batched._drivers.batch_task import TURN, BatchTask
-from batched._drivers.current_batch import outer_batches
+from batched._drivers.current_batch import held_up_by
 from batched._drivers.dispatcher import Dispatcher
 from batched._drivers.driver import Driver
 from batched._drivers.generators import walk_steps
 from batched._drivers.timers import Timer, call_later
 from batched._drivers.wakeups import ask, resolve_on_loop
 from batched._logs import log
+
+LoopRef: TypeAlias = weakref.ref[asyncio.AbstractEventLoop]
 
 
 class LoopDispatcher(Dispatcher):
@@ -35,13 +37,12 @@ class LoopDispatcher(Dispatcher):
     def __init__(
         self,
         driver: Driver,
-        loop: weakref.ref[asyncio.AbstractEventLoop],
-        key: int,
+        loop: asyncio.AbstractEventLoop,
         *,
-        resting: dict[int, LoopDispatcher],
+        resting: dict[LoopRef, LoopDispatcher],
         keep: Callable[[Batcher], object],
     ) -> None:
-        """Make one for `loop`, which is in `resting`, by its `key`, while it rests.
+        """Make one for `loop`, which is in `resting`, by the reference to the loop, while it rests.
 
         It has its lessons kept as it is collected.
         """
@@ -49,11 +50,11 @@ class LoopDispatcher(Dispatcher):
         self.is_plain = self.is_plain and not self.streams
         self.batcher.wake_after = 1
         self.batches: set[Batch] = set()
-        self.loop: weakref.ref[asyncio.AbstractEventLoop] = loop
+        self.loop: LoopRef = weakref.ref(loop)
         self._most = driver.options.max_concurrent_batches
         self._task_name = f"batched: {driver.name}"
         self._resting = resting
-        self._key = key
+        self._loop_gone = weakref.ref(loop, partial(_forget, resting, self.loop))
         # Tasks, by a number of each: unlike a count, these can be noted twice, as after Ctrl-C.
         self._busy: set[int] = set()
         self._is_to_replan = False  # whether the loop has been asked to, and has not begun
@@ -89,13 +90,7 @@ class LoopDispatcher(Dispatcher):
         """
         if len(self._busy) < self._most or not self.batches:
             return False
-        held = {batch}
-        todo = [batch]
-        while todo:
-            more = outer_batches(todo.pop()) - held
-            held |= more
-            todo += more
-        return self.batches <= held
+        return self.batches <= held_up_by(batch)
 
     def drain(self, then: Callable[[], object]) -> bool:
         """Have the loop run what is queued and call `then`; return False if the loop does not run."""
@@ -147,7 +142,7 @@ class LoopDispatcher(Dispatcher):
             if self._timer is not None:
                 self._stop_timer(self._timer)
             self.batcher.wake_after = None
-            self._resting.pop(self._key, None)
+            self._resting.pop(self.loop, None)
             task.start(self, loop, self._task_name)
         except BaseException:  # Ctrl-C
             self._busy.discard(id(task))
@@ -281,12 +276,12 @@ class LoopDispatcher(Dispatcher):
             elif delay is None:
                 self.batcher.wake_after = 1
                 if not self._busy:
-                    self._resting[self._key] = self
+                    self._resting[self.loop] = self
                     then, self._when_resting = self._when_resting, []
                     for callback in then:
                         callback()
             elif delay > 0.0:
-                self._resting.pop(self._key, None)  # it may rest: calls with keys are queued as they come
+                self._resting.pop(self.loop, None)  # it may rest: calls with keys are queued as they come
                 self._timer = call_later(loop, delay, self.start, loop)
             else:
                 self.start(loop)
@@ -307,3 +302,7 @@ class LoopDispatcher(Dispatcher):
     def _stop_timer(self, timer: Timer) -> None:
         timer.cancel()
         self._timer = None
+
+
+def _forget(resting: dict[LoopRef, LoopDispatcher], loop: LoopRef, _: object) -> None:
+    resting.pop(loop, None)

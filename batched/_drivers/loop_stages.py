@@ -17,7 +17,7 @@ from typing import Any
 
 from batched._clock import monotonic
 from batched._core.batch import Batch
-from batched._drivers.current_batch import are_left
+from batched._drivers.current_batch import are_left, held_up_by
 from batched._drivers.loop_dispatcher import LoopDispatcher
 from batched._drivers.timers import call_later
 from batched._features.overlap import Overlap
@@ -81,6 +81,13 @@ class StagedLoopDispatcher(LoopDispatcher):
     @_most.setter
     def _most(self, most: int) -> None:
         """Do nothing: with stages it is always one."""
+
+    def awaits(self, batch: Batch) -> bool:
+        """Return whether no new batch can end here before `batch`, perhaps of another function, has ended.
+
+        So it is if one batch in any stage awaits it: in each stage, that one goes first.
+        """
+        return not self.batches.isdisjoint(held_up_by(batch))
 
     # -- the tasks ----------------------------------------------------------------------------------------
 

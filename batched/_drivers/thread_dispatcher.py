@@ -16,6 +16,7 @@ from batched._core.batcher import Batcher
 from batched._core.call import Call
 from batched._core.change import Change
 from batched._core.mending import close
+from batched._drivers.circles import Line
 from batched._drivers.current_batch import DROP_DEPARTED, IN_THREAD, RUNNING
 from batched._drivers.current_worker import OF_THREAD, Worker
 from batched._drivers.driver import Driver
@@ -105,6 +106,10 @@ class ThreadDispatcher(Work):
         parts, outputs, failure = [], None, None
         batch.clear()
         return found
+
+    def line(self, worker: int) -> Line:
+        """Return the threads that a batch of this worker passes, by their ids, the last one first."""
+        return (worker,)
 
     def step(self, batch: Batch, pieces: Any, *, lets_join: bool = True) -> Change[Any] | None:
         """Do it as every driver; but no item joins while another function waits for this worker.

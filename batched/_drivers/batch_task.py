@@ -115,14 +115,17 @@ class BatchTask:
                     error = raised
                 # Not if this task has been ended, even if the function has not listened to a cancel; nor if
                 # what the function has set in its context would stay.
-                is_ended = self._is_cancelled() or (error is not None and not isinstance(error, Exception))
+                task = self._task()
+                is_ended = task is not None and task.cancelling() > 0
+                task = None  # found by way of this frame, it would keep itself alive, as would an error
+                is_ended = is_ended or (error is not None and not isinstance(error, Exception))
                 can_go_on = not is_ended and len(self._context) <= 1
                 # A function that never waits still leaves the loop a turn after every other batch.
                 takes_next = not self._owes_turn
                 found = dispatcher.end(
                     batch, parts, error, loop, self, can_go_on=can_go_on, takes_next=takes_next
                 )
-                error = None  # found by way of this frame, it would keep itself alive
+                error = None
         except GeneratorExit:
             raise
         except BaseException as interrupt:  # Ctrl-C in the lines above
@@ -131,11 +134,6 @@ class BatchTask:
 
     def _had_turn(self) -> None:
         self._owes_turn = False
-
-    def _is_cancelled(self) -> bool:
-        """Whether this task is to end, even if the batch function has not listened."""
-        task = self._task()
-        return task is not None and task.cancelling() > 0
 
 
 def _no_task() -> None:

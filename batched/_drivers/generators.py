@@ -57,6 +57,7 @@ async def walk_steps(
                     error.add_note(_CANNOT_BE_TOLD)
                 raise
             change = step(pieces)
+            pieces = None  # an error among them leads to this frame
             if turn is not None:
                 await turn
     finally:

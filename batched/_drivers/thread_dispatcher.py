@@ -99,9 +99,8 @@ class ThreadDispatcher(Work):
             # Another worker may be asleep and have the turn: a half may run in it, and it lets go of calls
             # that were left while they ran.
             workers.wake()
-        # An error's traceback leads to this frame, by way of the function's: were the error, which may be a
-        # result, or its calls still found here, it would keep itself alive, and all that the function had at
-        # hand, until the collector comes.
+        # An error that was raised or returned leads to this frame, by way of the function's: found here, it
+        # would keep itself alive, and all that the function had at hand, until the collector comes.
         parts, outputs, failure = [], None, None
         batch.clear()
         return found

@@ -8,7 +8,7 @@ import copy
 import gc
 import traceback
 import weakref
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import numpy as np
@@ -392,7 +392,17 @@ def test_an_error_keeps_nothing_alive_once_its_caller_has_dropped_it(flavour: Fl
         gc.enable()
 
 
-@pytest.mark.parametrize("made_by", ["function", "async function", "function with stages", "finish"])
+def failed(item: Any) -> Exception:
+    """Return an error that has been raised."""
+    try:
+        raise ValueError(item)
+    except ValueError as error:
+        return error
+
+
+@pytest.mark.parametrize(
+    "made_by", ["function", "async function", "function with stages", "finish", "async generator"]
+)
 def test_an_error_that_is_returned_keeps_nothing_alive_either(flavour: Flavour, made_by: str) -> None:
     """Its traceback leads to the frame that has the results, by way of the function's."""
 
@@ -401,22 +411,23 @@ def test_an_error_that_is_returned_keeps_nothing_alive_either(flavour: Flavour, 
 
     tensors: list[weakref.ref[Tensor]] = []
 
-    def failed(item: Any) -> Exception:
-        try:
-            raise ValueError(item)
-        except ValueError as error:
-            return error
-
     def fail(items: list[Any]) -> list[Any]:
         return [failed(item) for item in items]
 
     async def fail_too(items: list[Any]) -> list[Any]:
         return fail(items)
 
+    async def fail_stepwise(items: list[Any]) -> AsyncIterator[list[Any]]:
+        yield fail(items)
+
     def same(items: list[Any]) -> list[Any]:
         return items
 
-    functions: dict[str, Callable[[list[Any]], Any]] = {"async function": fail_too, "finish": same}
+    functions: dict[str, Callable[[list[Any]], Any]] = {
+        "async function": fail_too,
+        "finish": same,
+        "async generator": fail_stepwise,
+    }
     stages = {"function with stages": {"prepare": same}, "finish": {"finish": fail}}
     function = functions.get(made_by, fail)
     fn = flavour.decorate(function, timeout_ms=0, batch_size=2, **stages.get(made_by, {}))

@@ -27,7 +27,7 @@ FRAMES = {
     "await fn(x), aio": (45, 0),
     # Of each batch of a long list: a fiftieth of them come once a list.
     "fn(items), a batch": (0.2, 18.7),
-    "await fn(items), aio, a batch": (21.9, 0),
+    "await fn(items), aio, a batch": (20.9, 0),
 }
 FILES = {"fn(x)": 15, "await fn(x), aio": 17}
 """The modules of the package in which these frames are."""

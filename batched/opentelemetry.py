@@ -6,7 +6,6 @@ batch passes stages, each of them has a span inside of it.
 
 from __future__ import annotations
 
-import threading
 from asyncio import CancelledError
 from collections.abc import AsyncGenerator, Callable, Collection, Generator, Iterable
 from contextlib import AbstractContextManager, aclosing, closing, suppress
@@ -23,6 +22,7 @@ from batched._core.call import Call
 from batched._core.change import Change
 from batched._core.halves import Aside
 from batched._drivers.listeners import ignore, listen
+from batched._locks import Freed, Guard
 from batched._logs import log_error
 from batched._metrics import (
     COUNTERS,
@@ -51,7 +51,7 @@ except ModuleNotFoundError as _missing:
 
 __all__ = ["BatchedInstrumentor", "instrument", "uninstrument"]
 
-_lock = threading.Lock()
+_changing = Guard()
 _own: list[Callable[..., Any]] = []  # `run` of batches
 _told: list[Callable[[BatchRecord], object]] = []
 _failed: list[None] = []  # one if tracing has failed
@@ -72,7 +72,7 @@ def instrument(
         meter_provider: Where metrics go: those of `batched.prometheus`. The global one by default.
 
     """
-    with _lock:
+    with Freed(_changing.lock), _changing.lock:
         if _own:
             return
         _failed.clear()
@@ -87,7 +87,7 @@ def instrument(
 
 def uninstrument() -> None:
     """Trace no further batches, and tell histograms of none. Other metrics end with their provider."""
-    with _lock:
+    with Freed(_changing.lock), _changing.lock:
         if _own:
             Batch.run = _own.pop()  # type: ignore[method-assign]
             ignore(_told.pop())

@@ -16,10 +16,11 @@ from batched._core.call import BlockDeadline, Call
 from batched._core.option_checks import a_time
 from batched._drivers.arrivals import with_each
 from batched._drivers.wakeups import FUTURE
+from batched._locks import Freed, Guard
 
 _inmost: ContextVar[Block | None] = ContextVar("batched.deadline", default=None)
 _check = a_time(or_zero=False, or_none=False)
-_lock = threading.Lock()
+_using = Guard()
 _is_used = False
 _FEW = 16  # calls of a request, of which it is not worth asking which still wait
 
@@ -101,7 +102,7 @@ def block_of(ms: float | None, kind: type[BlockT]) -> Iterator[BlockT]:
         outer = outer.outer  # so that blocks that generators could not leave are not kept
     block = kind(inf if ms is None else monotonic() + ms / 1000, outer)
     if not _is_used:
-        with _lock:
+        with Freed(_using.lock), _using.lock:
             if not _is_used:
                 with_each(_bound)
                 _is_used = True

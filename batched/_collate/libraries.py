@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from itertools import accumulate
 from operator import attrgetter
@@ -320,6 +320,12 @@ def type_named(module_name: str, name: str) -> type | None:
     """Return a type of a module, None while the module is not imported, or not to its end."""
     found = getattr(sys.modules.get(module_name), name, None)
     return found if isinstance(found, type) else None
+
+
+def is_one_of(kind: type, named: Iterable[tuple[str, str]]) -> bool:
+    """Whether `kind` is one of these types, or a class of one: each has a module, which may be missing."""
+    others = (type_named(*each) for each in named)
+    return any(other is not None and issubclass(kind, other) for other in others)
 
 
 def _is_zero(value: Any) -> bool:

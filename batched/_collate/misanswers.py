@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Generator, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from types import NoneType
 from typing import Any
@@ -13,6 +13,9 @@ from batched._collate.owned import is_plain_array
 
 _REMEDIES: tuple[tuple[type, str], ...] = (
     (NoneType, ": is a `return` missing?"),
+    (Awaitable, ": is an `await` missing?"),
+    (AsyncIterator, ": to stream, decorate the asynchronous generator function without a wrapper"),
+    (BaseException, ": raise it, or return it in the place of the result of each item that it is for"),
     (Generator, ": write `return list(...)`; to stream, decorate the generator function without a wrapper"),
     (Iterator, ": write `return list(...)`"),
     (

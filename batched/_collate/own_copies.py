@@ -10,7 +10,7 @@ from io import BytesIO, StringIO
 from operator import is_not
 from typing import Any, TypeAlias
 
-from batched._collate.libraries import library_of, type_named
+from batched._collate.libraries import is_one_of, library_of, type_named
 from batched._collate.nested import with_children
 from batched._policy.out_of_memory import is_out_of_memory
 
@@ -45,12 +45,10 @@ def _copy(result: Any) -> Any:  # noqa: PLR0911  one kind after another
         return {key: _copy(value) for key, value in result.items()}
     if type(result) in {list, tuple}:
         return type(result)(row if type(row) in _FIXED else _copy(row) for row in result)
-    if type(result) is deque:
-        return deque(map(_copy, result), result.maxlen)
-    if type(result) is UserList:
-        return UserList(map(_copy, result))
-    if type(result) in _COPIED or is_like_an_array(type(result)) or _is_frame(type(result)):
-        return copy(result)
+    if type(result) in _COPIED:
+        return _COPIED[type(result)](result)
+    if is_like_an_array(type(result)) or is_one_of(type(result), _TABLES):
+        return result.copy()
     if issubclass(type(result), Mapping | list | tuple):  # such as a named tuple, or a model's outputs
         children = list(result.values()) if issubclass(type(result), Mapping) else result
         copied = [*map(_copy, children)]
@@ -66,15 +64,34 @@ own_copy = if_it_can(_copy)
 Also the result itself if it cannot be copied, as it contains itself, say.
 """
 
+
+def copy_of_memory(row: memoryview) -> memoryview:
+    """Return a view of a copy of what `row` shows, in its format and shape."""
+    try:
+        if type(row.obj) is bytes and row.nbytes == len(row.obj):  # that does not change, and is no larger
+            return row
+        flat = memoryview(bytearray(row.tobytes()))
+        copied = flat.cast(row.format, row.shape) if row.ndim != 1 or row.format != "B" else flat  # type: ignore[call-overload]
+    except (TypeError, ValueError):  # it is released, or of a format that cannot be made
+        return row
+    return copied.toreadonly() if row.readonly else copied
+
+
 _FIXED = {int, float, str, bool, bytes, type(None)}  # cannot be changed, and most rows are one of these
-_COPIED = {set, bytearray, array, BytesIO, StringIO}
+_COPIED: dict[type, Copier] = {
+    **dict.fromkeys((set, bytearray, array, BytesIO, StringIO), copy),
+    memoryview: copy_of_memory,
+    deque: lambda result: deque(map(_copy, result), result.maxlen),
+    UserList: lambda result: UserList(map(_copy, result)),
+}
 _STANDARD = {OrderedDict, defaultdict, Counter, UserDict}
-
-
-def _is_frame(kind: type) -> bool:
-    """Whether `kind` is one of pandas' tables and columns."""
-    others = type_named("pandas", "DataFrame"), type_named("pandas", "Series")
-    return any(other is not None and issubclass(kind, other) for other in others)
+_LIKE_ARRAYS = (("numpy", "void"), ("cupy", "ndarray"))
+_TABLES = (
+    ("pandas", "DataFrame"),
+    ("pandas", "Series"),
+    ("scipy.sparse", "spmatrix"),
+    ("scipy.sparse", "sparray"),
+)
 
 
 def is_like_an_array(kind: type) -> bool:
@@ -82,6 +99,4 @@ def is_like_an_array(kind: type) -> bool:
 
     An image of Pillow that is still in a file is of a subclass, and none.
     """
-    others = type_named("numpy", "void"), type_named("cupy", "ndarray")
-    is_one = any(other is not None and issubclass(kind, other) for other in others)
-    return is_one or kind is type_named("PIL.Image", "Image")
+    return is_one_of(kind, _LIKE_ARRAYS) or kind is type_named("PIL.Image", "Image")

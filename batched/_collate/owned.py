@@ -16,7 +16,7 @@ from typing import Any
 from batched._collate.item_length import has_fields
 from batched._collate.libraries import LIBRARIES, Library, library_of_type
 from batched._collate.nested import attributes, with_children
-from batched._collate.own_copies import Copier, if_it_can, is_like_an_array, own_copy
+from batched._collate.own_copies import Copier, copy_of_memory, if_it_can, is_like_an_array, own_copy
 from batched._collate.plain import PLAIN, are_plain
 
 _LIBRARIES = frozenset({"numpy", "torch"})  # modules of their own types of arrays
@@ -90,7 +90,7 @@ class _Rows:
             return if_it_can(partial(of_parts, depth=depth - 1))
         if is_like_an_array(kind):
             return self._of_arrays(_shows_memory, methodcaller("copy"), id)
-        return _memory if issubclass(kind, memoryview) else None
+        return copy_of_memory if issubclass(kind, memoryview) else None
 
     def _of_parts(self, kind: type) -> Callable[..., Any] | None:
         """Return what copies parts of objects of this type, None if it is none that has parts."""
@@ -176,15 +176,3 @@ def is_plain_array(kind: type) -> bool:
 def _shows_memory(row: Any) -> bool:
     """Whether what is like an array shows the memory of another object. An image is read-only then."""
     return row.base is not None if hasattr(row, "base") else bool(row.readonly)
-
-
-def _memory(row: memoryview) -> memoryview:
-    """Return a view of a copy of what `row` shows, in its format and shape."""
-    try:
-        if type(row.obj) is bytes and row.nbytes == len(row.obj):  # that does not change, and is no larger
-            return row
-        flat = memoryview(bytearray(row.tobytes()))
-        copied = flat.cast(row.format, row.shape) if row.ndim != 1 or row.format != "B" else flat  # type: ignore[call-overload]
-    except (TypeError, ValueError):  # it is released, or of a format that cannot be made
-        return row
-    return copied.toreadonly() if row.readonly else copied

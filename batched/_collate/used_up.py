@@ -20,7 +20,7 @@ from types import BuiltinMethodType, MethodType, MethodWrapperType, ModuleType
 from typing import Any
 from weakref import ProxyTypes
 
-from batched._collate.libraries import type_named
+from batched._collate.libraries import is_one_of, type_named
 from batched._collate.nested import attributes
 
 _TAKING = ("read", "recv", "receive", "get_nowait")  # methods of files; sockets and pipes; streams; queues
@@ -56,12 +56,7 @@ def _is_plain(part: Any) -> bool:
     mock = type_named("unittest.mock", "NonCallableMock")
     if mock is not None and issubclass(kind, mock):  # without a `spec` it has any method
         return part.__class__ is kind
-    return issubclass(kind, _PLAIN) or any(map(partial(_is_of, kind), _LASTING))
-
-
-def _is_of(kind: type, named: tuple[str, str]) -> bool:
-    other = type_named(*named)
-    return other is not None and issubclass(kind, other)
+    return issubclass(kind, _PLAIN) or is_one_of(kind, _LASTING)
 
 
 def _is_consumed(part: Any) -> bool:

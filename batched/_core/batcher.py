@@ -380,9 +380,9 @@ class Batcher(Inbox):
     def withdraw(self, call: Call, error: BaseException, left: Left) -> None:
         """Answer `call` with `error`; `left` says why it is not wanted any more.
 
-        It must be taken in. Not if all of it has started.
+        It must be taken in. Not if all of it has started, but for a stream: that ends at its next step.
         """
-        if call.missing and call.unstarted:
+        if call.missing and (call.unstarted or call.takes_pieces):
             self.end(call, error, left)
 
     def end(self, call: Call, error: BaseException, left: Left) -> None:

@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from batched._core.batch import Batch
 from batched._core.batcher import Batcher
-from batched._core.call import DONE, Call, Left, Slice
+from batched._core.call import DONE, Call, Slice
 from batched._core.change import NO_CHANGE, OVER, Change
 from batched._core.halves import cut_at
 from batched._core.hooks import Run
@@ -39,13 +39,6 @@ class StreamBatcher(Batcher):
         """Begin with an empty queue, and with nothing learned of joining."""
         super().begin()
         self._joining = Joining()  # anew: Ctrl-C may have come as it learned
-
-    def withdraw(self, call: Call, error: BaseException, left: Left) -> None:
-        """Do as every batcher; also end a stream that has begun, if its caller has left: at its next step."""
-        if left == "cancelled" and call.missing and call.takes_pieces and not call.unstarted:
-            self.end(call, error, left)
-        else:
-            super().withdraw(call, error, left)
 
     # -- a step -------------------------------------------------------------------------------------------
 
@@ -179,7 +172,7 @@ class StreamBatcher(Batcher):
         limit: int = self.options.max_joining or queue.batch_size
         if self.options.max_joining_length is not None:
             limit = min(limit, queue.fitting())
-        if self.queue.items >= (self.options.max_queue_size or inf):  # it is full, so no more come
+        if self._is_draining or self.queue.items >= (self.options.max_queue_size or inf):  # no more come
             limit = min(limit, queue.items)
         if self._start_by(now) <= now:  # a call has used up too much of the time until its deadline
             return min(room, limit)

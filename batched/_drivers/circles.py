@@ -8,11 +8,11 @@ futures, of which the caller may do something else before it waits.
 from __future__ import annotations
 
 import _thread
-import threading
 from collections.abc import Collection
 from typing import Any, Protocol
 from weakref import ref
 
+from batched._core.batch import Batch
 from batched._core.call import Call
 from batched._drivers.current_batch import IN_THREAD
 from batched._drivers.current_worker import OF_THREAD
@@ -24,6 +24,8 @@ WORKERS: set[int] = set()
 # Reentrant, as a finalizer that calls a function may interrupt this anywhere. Workers add what they wait for
 # with the lock held, so of two calls that close a circle together the second one finds the first.
 _guard = Guard()
+Line = tuple[int, ...]
+"""The threads that a batch of one worker passes, by their ids, the last one first."""
 _waits: dict[int, tuple[ref[Call], ref[Asked]]] = {}
 
 
@@ -34,8 +36,8 @@ class Asked(Protocol):
     options: Any
 
     @property
-    def members(self) -> Collection[threading.Thread]:
-        """The workers of the function, which it may share with others."""
+    def lines(self) -> list[Line]:
+        """The threads of each worker of the function, which it may share with others."""
         ...
 
 
@@ -72,51 +74,70 @@ def forget_worker(idents: set[int]) -> None:
 def _way(me: int, driver: Asked, call: Call | None, known: dict[int, list[str]]) -> list[str] | None:
     """Return the functions by way of which a call of `driver` waits for the worker `me`.
 
-    None if it may be answered before that goes on. `known` are the ways of workers that have been looked at.
+    None if it may be answered before that goes on. `known` are the ways of threads that have been looked at.
     Nothing is added to what workers wait for meanwhile, so a worker that is found to wait for `me` stays so.
     """
     found: list[str] | None = None
-    for worker in _in_the_way(driver, call):
-        if worker == me:
-            way: list[str] | None = []
-        elif worker in known:
-            way = known[worker]
-        else:
-            known[worker] = []
-            its_call, its_driver = _wait_of(worker)
-            way = None if its_call is None or its_driver is None else _way(me, its_driver, its_call, known)
-            if way is not None:
-                known[worker] = way
+    for line in _in_the_way(driver, call):
+        ways = (_way_of(me, thread, known) for thread in line)  # a thread that waits holds up all before it
+        way = next((way for way in ways if way is not None), None)
         if way is None:
             return None
         found = found or [driver.name, *way]
     return found
 
 
-def _in_the_way(driver: Asked, call: Call | None) -> list[int]:
-    """Return the workers of which each has to go on before a call can have its answer; none if one is free.
+def _way_of(me: int, thread: int, known: dict[int, list[str]]) -> list[str] | None:
+    """Return the functions by way of which a thread waits for the worker `me`; None if it may go on."""
+    if thread == me:
+        return []
+    if thread not in known:
+        call, driver = _wait_of(thread)
+        if call is None or driver is None:
+            return None
+        before = known.copy()
+        known[thread] = []
+        way = _way(me, driver, call, known)
+        if way is None:  # what was found on the way may not hold
+            known.clear()
+            known |= before
+            return None
+        known[thread] = way
+    return known[thread]
+
+
+def _in_the_way(driver: Asked, call: Call | None) -> list[Line]:
+    """Return the lines of which each has to go on before a call can have its answer; none if one is free.
 
     `call` is None for one that has yet to come.
     """
-    members = [member.ident for member in tuple(driver.members) if member.ident is not None]
+    lines = driver.lines
     if call is not None:
         parts = {call, *call.parts}
-        running = {member: _items_of(parts, member) for member in members}
-        if sum(running.values()) == call.unanswered:  # else a list may fail by the rest
-            return [member for member in members if running[member]]
-    return members if len(members) >= driver.options.max_concurrent_batches else []
+        running = [(line[: at + 1], batch) for line in lines for at, batch in _batches_of(line)]
+        has = [(line, items) for line, batch in running if (items := _items_of(parts, batch))]
+        if sum([items for _, items in has]) == call.unanswered:  # else a list may fail by the rest
+            return [line for line, _ in has]
+    return lines if len(lines) >= driver.options.max_concurrent_batches else []
 
 
-def _items_of(calls: Collection[Call], worker: int) -> int:
-    """Return how many items of `calls` are in the batch of a worker."""
-    batch = IN_THREAD.get(worker)
-    slices = () if batch is None else tuple(batch.slices)
-    return sum([stop - start for call, start, stop in slices if call in calls])
+def _batches_of(line: Line) -> list[tuple[int, Batch]]:
+    """Return the batches of a worker, and at which place of its line each is.
+
+    They are looked for from the first thread on, as they move: one that is found twice is at its last place.
+    """
+    found = {batch: at for at in reversed(range(len(line))) if (batch := IN_THREAD.get(line[at])) is not None}
+    return [(at, batch) for batch, at in found.items()]
 
 
-def _wait_of(worker: int) -> tuple[Call | None, Asked | None]:
-    """Return the call that a worker waits for, and its driver; None if it does not wait."""
-    if (noted := _waits.get(worker)) is None:
+def _items_of(calls: Collection[Call], batch: Batch) -> int:
+    """Return how many items of `calls` are in a batch."""
+    return sum([stop - start for call, start, stop in tuple(batch.slices) if call in calls])
+
+
+def _wait_of(thread: int) -> tuple[Call | None, Asked | None]:
+    """Return the call that a thread waits for, and its driver; None if it does not wait."""
+    if (noted := _waits.get(thread)) is None:
         return None, None
     call, driver = noted[0](), noted[1]()
     is_waiting = call is not None and call.missing and call.left is None

@@ -93,6 +93,17 @@ def outer_batches(batch: Batch) -> set[Batch]:
     return found
 
 
+def held_up_by(batch: Batch) -> set[Batch]:
+    """Return `batch`, the batches that await calls of it, those that await calls of these, and so on."""
+    held = {batch}
+    todo = [batch]
+    while todo:
+        more = outer_batches(todo.pop()) - held
+        held |= more
+        todo += more
+    return held
+
+
 def known_batch() -> Batch | None:
     """Return the batch of this task or thread, which may have no items, or have ended."""
     batch = RUNNING.get(None)

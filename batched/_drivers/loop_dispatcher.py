@@ -17,7 +17,7 @@ from batched._core.batcher import Batcher
 from batched._core.call import Call
 from batched._core.options import Options
 from batched._drivers.batch_task import TURN, BatchTask
-from batched._drivers.current_batch import outer_batches
+from batched._drivers.current_batch import held_up_by
 from batched._drivers.dispatcher import Dispatcher
 from batched._drivers.driver import Driver
 from batched._drivers.generators import walk_steps
@@ -90,13 +90,7 @@ class LoopDispatcher(Dispatcher):
         """
         if len(self._busy) < self._most or not self.batches:
             return False
-        held = {batch}
-        todo = [batch]
-        while todo:
-            more = outer_batches(todo.pop()) - held
-            held |= more
-            todo += more
-        return self.batches <= held
+        return self.batches <= held_up_by(batch)
 
     def drain(self, then: Callable[[], object]) -> bool:
         """Have the loop run what is queued and call `then`; return False if the loop does not run."""

@@ -17,7 +17,7 @@ from typing import Any
 
 from batched._clock import monotonic
 from batched._core.batch import Batch
-from batched._drivers.current_batch import are_left
+from batched._drivers.current_batch import are_left, held_up_by
 from batched._drivers.loop_dispatcher import LoopDispatcher
 from batched._drivers.timers import call_later
 from batched._features.overlap import Overlap
@@ -82,6 +82,13 @@ class StagedLoopDispatcher(LoopDispatcher):
     def _most(self, most: int) -> None:
         """Do nothing: with stages it is always one."""
 
+    def awaits(self, batch: Batch) -> bool:
+        """Return whether no new batch can end here before `batch`, perhaps of another function, has ended.
+
+        So it is if one batch in any stage awaits it: in each stage, that one goes first.
+        """
+        return not self.batches.isdisjoint(held_up_by(batch))
+
     # -- the tasks ----------------------------------------------------------------------------------------
 
     async def parts(self, batch: Batch, task: object) -> list[Any]:
@@ -101,7 +108,7 @@ class StagedLoopDispatcher(LoopDispatcher):
         self.plan(loop)
         try:
             with passage.stage("function"):
-                outputs = await steps.run()
+                outputs = [await steps.run()]  # taken out again: an error among them leads to this frame
         finally:
             with self.lock.later, self.lock:
                 self._overlap.ends()
@@ -110,8 +117,8 @@ class StagedLoopDispatcher(LoopDispatcher):
         await self._last.enter(batch)
         with passage.stage(steps.last):
             if steps.finishes is not None:
-                outputs = await _value(steps.finishes, partial(steps.finish, outputs))
-            return batch.split(outputs, self.collator)
+                outputs.append(await _value(steps.finishes, partial(steps.finish, outputs.pop())))
+            return batch.split(outputs.pop(), self.collator)
 
     def end(  # noqa: PLR0913
         self,
@@ -206,5 +213,5 @@ async def _value(stage: Callable[..., Any], step: Callable[[], Any]) -> Any:
             raise outcome.pop()
         finally:
             del outcome  # the error's traceback leads here
-    value = outcome[0]
+    value = outcome.pop()
     return await value if hasattr(type(value), "__await__") else value

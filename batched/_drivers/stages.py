@@ -18,7 +18,7 @@ from typing import Any
 
 from batched._clock import monotonic
 from batched._core.batch import Batch
-from batched._drivers.circles import forget_worker, note_worker
+from batched._drivers.circles import Line, forget_worker, note_worker
 from batched._drivers.current_batch import are_left
 from batched._drivers.driver import Driver
 from batched._drivers.fork_and_exit import NO_THREAD, new_thread, start_thread
@@ -40,6 +40,12 @@ class _StageThread:
         self._thread: threading.Thread | None = None
         self._has_ended = False
         self.renew_locks()
+
+    @property
+    def idents(self) -> Line:
+        """The id of the thread, if there is one."""
+        ident = None if (thread := self._thread) is None else thread.ident
+        return () if ident is None else (ident,)
 
     def renew_locks(self) -> None:
         """Make its lock anew; only while there is no thread."""
@@ -272,6 +278,10 @@ class StagedThreadDispatcher(StagesInTurn):
         passage.clear()
         batch.clear()
         return found
+
+    def line(self, worker: int) -> Line:
+        """Return the threads that a batch passes, by their ids, the last one first."""
+        return (*self._finisher.idents, worker, *self._preparer.idents)
 
     def end_stages(self) -> None:
         """End the other threads; what comes after starts them again."""

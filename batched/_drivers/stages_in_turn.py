@@ -37,7 +37,7 @@ class ThreadPassage(Passage):
         return True
 
     def clear(self) -> None:
-        """Drop what would keep items, outputs and errors alive."""
+        """Drop what would keep items, outputs and errors alive: an error may lead to frames that have it."""
         self.steps = self.outputs = self.failure = None
 
 
@@ -74,19 +74,17 @@ class StagesInTurn(ThreadDispatcher):
     def _call(self, passage: ThreadPassage) -> None:
         """Run the batch function."""
         with passage.stage("function"):
-            outputs = passage.steps.run()
-            if type(outputs) is not list and hasattr(type(outputs), "__await__"):
-                outputs = self._await(outputs)
-            passage.outputs = outputs
+            passage.outputs = passage.steps.run()
+            if type(passage.outputs) is not list and hasattr(type(passage.outputs), "__await__"):
+                passage.outputs = self._await(passage.outputs)
 
     def _finish(self, passage: ThreadPassage) -> None:
         """Make of the outputs of a batch one result per item."""
         steps, batch = passage.steps, passage.batch
         with passage.stage(steps.last):
-            outputs, passage.outputs = passage.outputs, None
             if steps.finishes is not None:
-                outputs = self._value(steps.finish(outputs), "finish", batch)
-            passage.outputs = batch.split(outputs, self.collator)
+                passage.outputs = self._value(steps.finish(passage.outputs), "finish", batch)
+            passage.outputs = batch.split(passage.outputs, self.collator)
 
     def _answer(self, passage: ThreadPassage, now: float) -> None:
         """Tell the batcher what has become of a batch. Needs the lock."""

@@ -24,7 +24,7 @@ from batched._core.options import Options, has_stages
 from batched._core.stats import Stats
 from batched._drivers.alarms import watch
 from batched._drivers.blocking import LoopWarning
-from batched._drivers.circles import WORKERS, note_wait
+from batched._drivers.circles import WORKERS, Line, note_wait
 from batched._drivers.deadline_watch import DeadlineWatch
 from batched._drivers.driver import Driver
 from batched._drivers.fork_and_exit import park_at_exit
@@ -40,6 +40,22 @@ from batched.errors import ClosedError
 
 _LOOK_S = 0.005  # how often `rest` looks whether batches run
 _AMID_STEP = "a finalizer or a signal handler that interrupted its own work"
+
+
+def wait_for(driver: Driver, call: Call) -> None:
+    """Block until `call` of `driver` has its results, or raise its error."""
+    try:
+        if call.deadline is None:
+            call.waiter.acquire()
+        else:
+            left = max(call.deadline - monotonic(), 0.0)
+            while not call.waiter.acquire(True, left) and left:  # noqa: FBT003
+                left = max(call.deadline - monotonic(), 0.0)  # perhaps the wait has ended early
+    except BaseException:  # Ctrl-C
+        driver.cancel(call)
+        raise
+    if call.missing or call.error is not None:
+        driver.raise_error(call)
 
 
 class ThreadDriver(Driver):
@@ -105,6 +121,12 @@ class ThreadDriver(Driver):
     def members(self) -> Collection[threading.Thread]:
         """The workers that may run its batches."""
         return self.workers.members if self.pool is None else self.pool.members
+
+    @property
+    def lines(self) -> list[Line]:
+        """The threads of each of them."""
+        line = self.dispatcher.line
+        return [line(member.ident) for member in tuple(self.members) if member.ident is not None]
 
     def count_anew(self) -> None:
         """Put the counters right after a step was broken off. Needs the lock."""
@@ -291,20 +313,7 @@ class ThreadDriver(Driver):
 
     # -- a caller waits, and leaves -------------------------------------------------------------------------
 
-    def collect(self, call: Call) -> None:
-        """Block until `call` has its results, or raise its error."""
-        try:
-            if call.deadline is None:
-                call.waiter.acquire()
-            else:
-                left = max(call.deadline - monotonic(), 0.0)
-                while not call.waiter.acquire(True, left) and left:  # noqa: FBT003
-                    left = max(call.deadline - monotonic(), 0.0)  # perhaps the wait has ended early
-        except BaseException:  # Ctrl-C
-            self.cancel(call)
-            raise
-        if call.missing or call.error is not None:
-            self.raise_error(call)
+    collect = wait_for
 
     def raise_error(self, call: Call) -> NoReturn:
         """Raise, in its caller, the error of `call`, or that it is late."""

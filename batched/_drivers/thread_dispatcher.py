@@ -16,6 +16,7 @@ from batched._core.batcher import Batcher
 from batched._core.call import Call
 from batched._core.change import Change
 from batched._core.mending import close
+from batched._drivers.circles import Line
 from batched._drivers.current_batch import DROP_DEPARTED, IN_THREAD, RUNNING
 from batched._drivers.current_worker import OF_THREAD, Worker
 from batched._drivers.driver import Driver
@@ -99,12 +100,16 @@ class ThreadDispatcher(Work):
             # Another worker may be asleep and have the turn: a half may run in it, and it lets go of calls
             # that were left while they ran.
             workers.wake()
-        # An error's traceback leads to this frame, by way of the function's: were the error or its calls
-        # still found here, it would keep itself alive, and all that the function had at hand, until the
-        # collector comes.
-        failure = None
+        # An error's traceback leads to this frame, by way of the function's: were the error, which may be a
+        # result, or its calls still found here, it would keep itself alive, and all that the function had at
+        # hand, until the collector comes.
+        parts, outputs, failure = [], None, None
         batch.clear()
         return found
+
+    def line(self, worker: int) -> Line:
+        """Return the threads that a batch of this worker passes, by their ids, the last one first."""
+        return (worker,)
 
     def step(self, batch: Batch, pieces: Any, *, lets_join: bool = True) -> Change[Any] | None:
         """Do it as every driver; but no item joins while another function waits for this worker.
@@ -134,20 +139,21 @@ class ThreadDispatcher(Work):
             )
         me = _thread.get_ident()
         runner = self.runners.here()
+        # Not the outcome of the task: from Python 3.12 on, its frames lead to it, and an error that is raised
+        # or returned would keep itself alive.
+        found: list[Any] = []
         errors: list[Exception] = []
 
-        async def outputs() -> Any:
+        async def outputs() -> None:
             try:
-                return await awaitable
+                found.append(await awaitable)
             except Exception as error:  # noqa: BLE001  raised below
-                # Not raised here: from Python 3.12 on, the frames of a task that fails lead to the task,
-                # and its error would keep itself alive.
                 errors.append(error)
 
         try:
             context = copy_context()
             context.run(RUNNING.set, IN_THREAD[me])
-            returned = runner.run(outputs(), context=context)
+            runner.run(outputs(), context=context)
         except BaseException as error:
             if not isinstance(error, Exception):  # it has broken the loop in the middle
                 runner.close()
@@ -155,7 +161,7 @@ class ThreadDispatcher(Work):
             raise
         if errors:
             raise errors.pop()
-        return returned
+        return found.pop()
 
     def give_up(self, batch: Batch | None, error: BaseException) -> None:
         """Answer `batch`, or all calls if there is none, with `error`, a fault of this library."""

@@ -60,8 +60,7 @@ class Records(Feature):
             padding=1 - batch.real / batch.padded if batch.padded else 0.0,
         )
         self._teller.tell(record)
-        is_over = fresh is None or run.error is not None  # else it is a step of one that is refilled
-        if is_over and hasattr(batch, "told"):
+        if not batch.begun and hasattr(batch, "told"):  # else it is a step of one that is refilled
             self.river.afterwards(partial(batch.told, record))
 
 

@@ -21,6 +21,7 @@ from batched._drivers.blocking import LoopWarning
 from batched._drivers.deadline_watch import DeadlineWatch
 from batched._drivers.driver import Driver
 from batched._drivers.private_python import running_loop_or_none
+from batched._drivers.thread import wait_for
 from batched._drivers.wakeups import wake_callers
 from batched._remote.addresses import Address
 from batched._remote.frames import Flag, Kind
@@ -133,20 +134,7 @@ class RemoteDriver(Driver):
         """Send `call`, for a thread that takes its future."""
         self.push(call)
 
-    def collect(self, call: Call) -> None:
-        """Block until `call` has its results, or raise its error."""
-        try:
-            if call.deadline is None:
-                call.waiter.acquire()
-            else:
-                left = max(call.deadline - monotonic(), 0.0)
-                while not call.waiter.acquire(True, left) and left:  # noqa: FBT003
-                    left = max(call.deadline - monotonic(), 0.0)
-        except BaseException:  # Ctrl-C
-            self.cancel(call)
-            raise
-        if call.missing or call.error is not None:
-            self.raise_error(call)
+    collect = wait_for
 
     def _drop(self, call: Call, _is_exit: Callable[[], bool] = sys.is_finalizing) -> None:
         if _is_exit():  # a stream is collected with the interpreter: modules are half gone

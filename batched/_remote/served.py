@@ -176,15 +176,23 @@ class Served:
                 found.append(call)
         return found
 
+    def watches(self, call: Call, wanted: Wanted) -> bool:
+        """Whether the deadline of `call` is watched here: that of a future, or one that only this knows.
+
+        Of others, clients say when they are late.
+        """
+        return call.deadline is not None and (wanted.kind == Kind.LATE or wanted.left_s is None)
+
     def post(self, call: Call, wanted: Wanted, answers: Outbox) -> None:
         """Queue `call`, and have `answers` release it when it has its answer."""
         driver = self.driver
         waits = bool(wanted.flags & Flag.ELEMENTS)
-        if self._has_worker and (call.deadline is None or wanted.left_s is not None):
+        watches = self.watches(call, wanted)
+        if self._has_worker and (not watches or wanted.kind == Kind.LATE):
             call.context = self._callers_context
             call.waits_at = answers
             driver.push(call, waits)
-            if call.deadline is not None and wanted.kind == Kind.LATE:  # else its client says that it is late
+            if watches:
                 driver.deadline_watch.add(call, call.deadline)
         else:  # it is woken at its deadline, too
             driver.post_async(call, waits)

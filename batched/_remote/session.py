@@ -353,7 +353,7 @@ class Session(asyncio.BufferedProtocol):
                 self._came_alone
                 and self._is_clear
                 and not self._running
-                and call.deadline is None
+                and not served.watches(call, want)
                 and not want.flags & Flag.ELEMENTS  # of a map, which waits for room
                 and served.is_idle
             )

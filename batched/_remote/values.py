@@ -73,9 +73,11 @@ def plain_values(codec: Codec, payload: Bytes, count: int) -> tuple[list[Any], b
     try:
         try:
             values, are_read = codec.load_plain(payload), True
-        except Exception:  # noqa: BLE001  a library of some is missing here
+        except Exception:
             values, are_read = codec.load_apart(payload), False
-            if type(values) is tuple:  # arrays that are alike
+            if type(values) is tuple:  # of arrays that are alike
+                if not isinstance(values[0], Unreadable):
+                    raise
                 values = [values[0]] * count
         found = len(values)
     except Exception as broken:

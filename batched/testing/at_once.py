@@ -30,6 +30,7 @@ from batched._drivers.generators import run_steps
 from batched._drivers.thread import ThreadDriver
 from batched._drivers.wakeups import FUTURE, ask, resolve_on_loop, set_unless_done, settle
 from batched._drivers.worker_pool import WorkerPool
+from batched._locks import Freed, Guard
 from batched._parts.stages import Steps
 from batched.errors import ClosedError, RestartWorker
 from batched.testing.own_loops import result_of
@@ -39,18 +40,18 @@ __all__ = ["inline"]
 Work: TypeAlias = Generator[Any, Any, Any]
 """Work that yields what it has to await, and is sent the result of that."""
 
-_lock = threading.Lock()
+_changing = Guard()
 _depth = 0
 _before: dict[Entry, Callable[..., Any]] = {}
 _own: dict[Entry, Callable[..., Any]] = {}
 _at_work: set[_Inline] = set()
-_ends = threading.RLock()  # of work, which the collector may end too
+_ends = Guard()  # of work, which the collector may end too
 _tasks: set[asyncio.Task[None]] = set()  # of work that goes on: a loop keeps its tasks weakly
 _turns: dict[tuple[asyncio.AbstractEventLoop, Driver], asyncio.Semaphore] = {}
 _running: dict[Batch, Driver] = {}
 _answering: WeakKeyDictionary[Call, _Inline] = WeakKeyDictionary()
 _workers: WeakKeyDictionary[Any, Worker] = WeakKeyDictionary()
-_making_state = threading.RLock()
+_making_state = Guard()
 
 
 @contextmanager
@@ -72,7 +73,7 @@ def inline() -> Iterator[None]:
     in this process gets from its clients runs as ever.
     """
     global _depth  # noqa: PLW0603
-    with _lock:
+    with Freed(_changing.lock), _changing.lock:
         _depth += 1
         if _depth == 1:
             _before.update(put(_ARRIVALS))
@@ -82,7 +83,7 @@ def inline() -> Iterator[None]:
     try:
         yield
     finally:
-        with _lock:
+        with Freed(_changing.lock), _changing.lock:
             _depth -= 1
             if not _depth:
                 put(_before)
@@ -135,6 +136,7 @@ def _answer(dispatcher: _Inline, call: Call, *, of_map: bool, is_awaited: bool) 
     if isinstance(driver, ThreadDriver) and outer_pool is not None and outer_pool is driver.pool:
         raise driver.inside_error(outer_pool)
     call.deadline = None
+    call.note_context()
     _answering[call] = dispatcher
     work = dispatcher.answer(call, of_map=of_map)
     if not is_awaited:
@@ -144,13 +146,7 @@ def _answer(dispatcher: _Inline, call: Call, *, of_map: bool, is_awaited: bool) 
         going_on = dispatcher.go_on(work, awaited)
         task = asyncio.get_running_loop().create_task(going_on, context=Context())
         _tasks.add(task)
-        task.add_done_callback(partial(_ended, work))
-
-
-def _ended(work: Work, task: asyncio.Task[None]) -> None:
-    """Forget a `task`, and end its `work`: it was cancelled before its first turn, if that has not ended."""
-    _tasks.discard(task)
-    work.close()
+        task.add_done_callback(partial(dispatcher.ended, work))
 
 
 def _drop(driver: ThreadDriver, call: Call) -> None:
@@ -234,10 +230,11 @@ class _Inline(Dispatcher):
         self._batch: Batch | None = None
         self._worker: Worker | None = None
         self._then: list[Callable[[], object]] = []
+        self._context = Context()  # no variable of the caller is set there, and none that is set is seen
 
     def call_when_ended(self, callback: Callable[[], object]) -> bool:
         """Have `callback` called when the work has ended; return False if it has."""
-        with _ends:
+        with Freed(_ends.lock), _ends.lock:
             if self in _at_work:
                 self._then.append(callback)
             return self in _at_work
@@ -248,21 +245,17 @@ class _Inline(Dispatcher):
         """Go on with what was awaited, or failed; return what is to be awaited next, None at the end."""
         with _current(self._batch, self._worker):
             try:
-                return work.send(found) if error is None else work.throw(error)
+                if error is not None:
+                    return self._context.run(work.throw, error)
+                return self._context.run(work.send, found)
             except StopIteration:
                 return None
 
     def finish(self, work: Work) -> None:
         """Do all of the work in this thread; what is awaited has a loop of its own."""
-        awaited = self.advance(work)
-        while awaited is not None:
-            try:
-                with _current(self._batch, self._worker):
-                    found = Context().run(result_of, loops_of(self.driver), self._value(awaited))
-            except BaseException as error:  # noqa: BLE001  for the work
-                awaited = self.advance(work, error=error)
-            else:
-                awaited = self.advance(work, found)
+        loops = loops_of(self.driver)
+        with _current(None, None):
+            self._context.run(_done, work, lambda awaited: result_of(loops, self._value(awaited)))
 
     async def go_on(self, work: Work, awaited: Any) -> None:
         """Do the rest of the work in this task."""
@@ -281,6 +274,11 @@ class _Inline(Dispatcher):
             finally:
                 value.close()  # if its turn has not come
 
+    def ended(self, work: Work, task: asyncio.Task[None]) -> None:
+        """Forget a `task`, and end its `work`: it may have been cancelled before its first turn."""
+        _tasks.discard(task)
+        self._context.run(work.close)
+
     def _value(self, awaited: Any) -> Coroutine[Any, Any, Any]:
         batch: Any = self._batch  # it is in the midst of one
         return _inside(batch, awaited)
@@ -289,22 +287,21 @@ class _Inline(Dispatcher):
 
     def answer(self, call: Call, *, of_map: bool) -> Work:
         """Run all batches of `call`, and wake its caller."""
-        call.note_context()
-        with _ends:
+        with Freed(_ends.lock), _ends.lock:
             _at_work.add(self)
         try:
             with self:
                 self.batcher.drain()
                 self.batcher.admit(call, wait=True, of_map=of_map)
             while (batch := self._next()) is not None:
-                yield from _in_its_context(self._run(batch))
+                yield from self._run(batch)
             self.driver.teller.flush()
         except BaseException as error:
             self.recover(error)
             self.answer_lost(None, error, and_all=True)  # nothing goes on with it: its loop may be gone
             raise
         finally:
-            with _ends:
+            with Freed(_ends.lock), _ends.lock:
                 _at_work.discard(self)
             for callback in self._then:
                 callback()
@@ -344,7 +341,7 @@ class _Inline(Dispatcher):
                 batcher.finish(batch, parts, monotonic())
             else:
                 self.fail(batch, failure, monotonic())
-        failure = None
+        parts, outputs, failure = [], None, None  # an error, perhaps a result, leads to this frame
         batch.clear()
 
     def _wake_callers(self, calls: list[Call]) -> None:
@@ -379,33 +376,15 @@ class _Inline(Dispatcher):
         """Do nothing: there is no other call."""
 
 
-def _in_its_context(work: Work) -> Work:
-    """Do the work where no variable of the caller is set, and none that it sets is seen."""
-    context = Context()
-    try:
-        awaited = context.run(next, work)
-        while True:
-            try:
-                value = yield awaited
-            except GeneratorExit:
-                context.run(work.close)
-                raise
-            except BaseException as error:  # noqa: BLE001  for the work
-                awaited = context.run(work.throw, error)
-            else:
-                awaited = context.run(work.send, value)
-    except StopIteration:
-        return
-
-
 def outputs_of(found: Any) -> Work:
     """Return what a batch has come to, of what its function has returned, or after all of its stages."""
     if not isinstance(found, Steps):
         return (yield from _known(found))
     if found.prepares is not None:
         found.prepared((yield from _known(found.prepare())))
-    outputs = yield from _known(found.run())
-    return outputs if found.finishes is None else (yield from _known(found.finish(outputs)))
+    if found.finishes is None:
+        return (yield from _known(found.run()))
+    return (yield from _known(found.finish((yield from _known(found.run())))))
 
 
 def run_at_once(batch: Batch, collator: Any, wait: Callable[[Any], Any], worker: Worker | None = None) -> Any:
@@ -417,18 +396,22 @@ def _run_in_this_context(
     batch: Batch, collator: Any, wait: Callable[[Any], Any], worker: Worker | None
 ) -> Any:
     with _current(batch, worker):
-        work = outputs_of(batch.run(collator))
-        try:
-            awaited = next(work)
-            while True:
-                try:
-                    value = wait(_inside(batch, awaited))
-                except BaseException as error:  # noqa: BLE001  for the work
-                    awaited = work.throw(error)
-                else:
-                    awaited = work.send(value)
-        except StopIteration as end:
-            return end.value
+        return _done(outputs_of(batch.run(collator)), lambda awaited: wait(_inside(batch, awaited)))
+
+
+def _done(work: Work, wait: Callable[[Any], Any]) -> Any:
+    """Do all of the work, and return what it does; `wait` is given what is to be awaited."""
+    try:
+        awaited = next(work)
+        while True:
+            try:
+                value = wait(awaited)
+            except BaseException as error:  # noqa: BLE001  for the work
+                awaited = work.throw(error)
+            else:
+                awaited = work.send(value)
+    except StopIteration as end:
+        return end.value
 
 
 def check_runs_here(driver: Driver, name: str) -> None:
@@ -452,7 +435,7 @@ def stand_in_of(options: Options) -> Worker:
     if workers is None:
         return Worker(0, "0")
     pool, name = workers.pool, workers.names[0]
-    with _making_state:
+    with Freed(_making_state.lock), _making_state.lock:
         if pool not in _workers:
             state = None if pool.initializer is None else pool.initializer(name)
             state = result_of(pool, _awaited(state)) if hasattr(type(state), "__await__") else state

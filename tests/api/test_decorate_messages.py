@@ -328,6 +328,7 @@ def test_arguments_are_shown() -> None:
         ({"a": [1], "b": [2]}, r"if it has a column for each name, `return \[dict\(zip\(outputs, row\)\)"),
         (Frame(), "not Frame, which iterates over its columns: return a list of its"),
         ({1}, "not set, which has no order"),
+        (ValueError("all"), "not ValueError: raise it, or return it in the place of the result"),
         (3, "not int, 3"),
         ([1, 2], "returned 2 results for a batch of 1 item; it must return one result per item"),
         ([], "returned 0 results for a batch of 1 item; it must"),
@@ -341,6 +342,38 @@ def test_outputs_that_are_no_results_say_what_to_write(outputs: Any, message: st
     """For each kind."""
     with pytest.raises((TypeError, ValueError), match=message):
         batched.dynamically(lambda items: outputs, timeout_ms=0)(1)
+
+
+async def client(items: list[int]) -> list[int]:
+    return items
+
+
+async def numbers(items: list[int]) -> Any:
+    yield items
+
+
+@pytest.mark.parametrize("decorate", [batched.dynamically, aio.dynamically])
+@pytest.mark.parametrize(
+    ("ask", "message"),
+    [
+        (client, "not coroutine: is an `await` missing"),
+        (lambda items: asyncio.gather(client(items)), "not _GatheringFuture: is an `await` missing"),
+        (numbers, "not async_generator: to stream, decorate the asynchronous generator function without"),
+    ],
+    ids=["coroutine", "gather", "generator"],
+)
+@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")
+def test_what_is_to_be_awaited_is_no_result(decorate: Any, ask: Any, message: str) -> None:
+    """It says what is missing."""
+
+    async def function(items: list[int]) -> Any:
+        return ask(items)
+
+    async def main() -> None:
+        with pytest.raises(TypeError, match=message):
+            await decorate(function, timeout_ms=0).acall(1)
+
+    asyncio.run(main())
 
 
 @pytest.mark.parametrize("decorate", [batched.dynamically, aio.dynamically])

@@ -159,6 +159,34 @@ def test_a_frame_of_pandas_belongs_to_its_caller(flavour: Flavour) -> None:
         answer["table"].loc[0, "x"] = answer["column"][0] = 9
 
 
+@pytest.mark.parametrize("name", ["csr_matrix", "csr_array", "coo_array", "csc_matrix"])
+def test_a_sparse_matrix_belongs_to_its_caller(flavour: Flavour, name: str) -> None:
+    """Also one that two items of a batch have, without a cache."""
+    sparse = pytest.importorskip("scipy.sparse")
+    make = getattr(sparse, name)
+
+    def doubled(answer: Any) -> list[Any]:
+        before = answer.toarray().tolist()
+        answer.data *= 2
+        return before  # type: ignore[no-any-return]
+
+    fn = flavour.decorate(lambda items: [make([[1.0, 0.0]]) for _ in items], timeout_ms=0, cache={})
+    assert [doubled(flavour.call(fn, "a")) for _ in range(3)] == [[[1.0, 0.0]]] * 3
+    assert [*map(doubled, flavour.call(fn, ["b", "b"]))] == [[[1.0, 0.0]]] * 2
+    one = make([[1.0, 0.0]])
+    same = flavour.decorate(lambda items: [one for _ in items], timeout_ms=0)
+    assert [*map(doubled, flavour.call(same, ["a", "b"]))] == [[[1.0, 0.0]]] * 2
+
+
+def test_memory_belongs_to_its_caller(flavour: Flavour) -> None:
+    """What a view of a cache shows is another caller's."""
+    fn = flavour.decorate(lambda items: [memoryview(bytearray(b"ab")) for _ in items], timeout_ms=0, cache={})
+    for _ in range(3):
+        answer = flavour.call(fn, "a")
+        assert bytes(answer) == b"ab"
+        answer[0] = 0
+
+
 def test_items_and_results_with_arrays_keep_their_class(flavour: Flavour) -> None:
     """Also one that cannot be made again from what is in it."""
 

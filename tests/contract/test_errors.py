@@ -390,3 +390,54 @@ def test_an_error_keeps_nothing_alive_once_its_caller_has_dropped_it(flavour: Fl
         until(lambda: [tensor() for tensor in tensors] == [None, None, None])
     finally:
         gc.enable()
+
+
+@pytest.mark.parametrize("made_by", ["function", "async function", "function with stages", "finish"])
+def test_an_error_that_is_returned_keeps_nothing_alive_either(flavour: Flavour, made_by: str) -> None:
+    """Its traceback leads to the frame that has the results, by way of the function's."""
+
+    class Tensor:
+        pass
+
+    tensors: list[weakref.ref[Tensor]] = []
+
+    def failed(item: Any) -> Exception:
+        try:
+            raise ValueError(item)
+        except ValueError as error:
+            return error
+
+    def fail(items: list[Any]) -> list[Any]:
+        return [failed(item) for item in items]
+
+    async def fail_too(items: list[Any]) -> list[Any]:
+        return fail(items)
+
+    def same(items: list[Any]) -> list[Any]:
+        return items
+
+    functions: dict[str, Callable[[list[Any]], Any]] = {"async function": fail_too, "finish": same}
+    stages = {"function with stages": {"prepare": same}, "finish": {"finish": fail}}
+    function = functions.get(made_by, fail)
+    fn = flavour.decorate(function, timeout_ms=0, batch_size=2, **stages.get(made_by, {}))
+
+    def some(count: int) -> list[Tensor]:
+        made = [Tensor() for _ in range(count)]
+        tensors.extend(map(weakref.ref, made))
+        return made
+
+    async def handle(count: int) -> None:
+        with contextlib.suppress(ValueError):
+            await fn.acall(some(count))
+
+    gc.disable()
+    try:
+        for count in (1, 2, 5):
+            if flavour.in_tasks:
+                asyncio.run(handle(count))
+            else:
+                with contextlib.suppress(ValueError):
+                    fn(some(count))
+        until(lambda: {tensor() for tensor in tensors} == {None})
+    finally:
+        gc.enable()

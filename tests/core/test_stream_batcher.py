@@ -380,9 +380,9 @@ def test_what_is_learned_of_a_step_that_a_ctrl_c_broke_off_is_forgotten() -> Non
         assert step(batcher, following, [1], 5.0) == ([calls[1]], Change())
 
 
-@pytest.mark.parametrize("limit", [{"max_joining": 2}, {"max_joining_length": 7}, {"max_queue_size": 2}])
+@pytest.mark.parametrize("limit", [{"max_joining": 2}, {"max_joining_length": 7}, {"max_queue_size": 2}, {}])
 def test_no_item_waits_for_more_than_may_join_at_one_step(limit: dict[str, Any]) -> None:
-    """By number, by length, or as no more may wait: though joining is dear, and more at once would pay."""
+    """By number, by length, or as no more may wait, or come: though joining is dear, and more would pay."""
     options = Options(batch_size=16, continuous=True, **limit)
     queue: Any = (
         partial(LengthQueue, lengths=Lengths(reorders=False, padded=False))
@@ -403,6 +403,8 @@ def test_no_item_waits_for_more_than_may_join_at_one_step(limit: dict[str, Any])
         come()
     batch = batcher.next(now)
     assert isinstance(batch, Batch)
+    if not limit:
+        batcher.drain()
     steps = dict.fromkeys(batch.calls, 0)
     fresh = waited = 0
     for _ in range(1000):

@@ -183,6 +183,53 @@ def test_functions_that_call_each_other_in_a_circle_get_an_error(run: Any, how: 
     run(main())
 
 
+@pytest.mark.parametrize("stage", ["prepare", "finish"])
+def test_a_circle_by_way_of_a_stage_is_an_error_while_others_run(run: Any, stage: str) -> None:
+    """A batch that could start all the same would wait at that stage."""
+
+    async def ask(items: list[int]) -> list[int]:
+        return [await second(item - 1) if item == 2 else item for item in items]  # type: ignore[misc]
+
+    async def same(items: list[int]) -> list[int]:
+        return items
+
+    async def main() -> None:
+        async with asyncio.timeout(PATIENCE_S):
+            for _ in range(8):  # so that it is known how long its stages take
+                await first(0)
+            is_held.set()
+            both = [[2, 2], [0, 0]] if stage == "finish" else [[0, 0], [2, 2]]
+            ran.clear()
+            one = asyncio.ensure_future(first(both[0]))
+            await ran.wait()
+            other = asyncio.ensure_future(first(both[1]))
+            asks, plain = (one, other) if stage == "finish" else (other, one)
+            if stage == "finish":
+                go_on.set()
+            with pytest.raises(RuntimeError, match=r"first was called from inside .*first\.__wrapped__"):
+                await asks
+            assert await plain == await first([0, 0]) == [0, 0]
+
+    async def hold(items: list[int]) -> list[int]:
+        ran.set()
+        if is_held.is_set():
+            await go_on.wait()
+        return items
+
+    async def ask_back(items: list[int]) -> list[int]:
+        try:
+            return [await first(item) for item in items]
+        finally:
+            go_on.set()
+
+    ran, is_held, go_on = asyncio.Event(), asyncio.Event(), asyncio.Event()
+    stages: dict[str, Any] = {"prepare": same, "finish": same, stage: ask}
+    options: dict[str, Any] = {"batch_size": 2, "timeout_ms": 0, "adaptive": False}
+    first = aio.dynamically(hold, name="first", **stages, **options)
+    second = aio.dynamically(ask_back, name="second", timeout_ms=0)
+    run(main())
+
+
 def test_functions_in_a_circle_with_room_for_the_inner_batch_are_answered(run: Any) -> None:
     """With two batches at once the inner call has a place; a third one has not."""
 

@@ -118,6 +118,85 @@ def test_functions_that_share_workers_are_in_the_circle_of_one_of_them() -> None
     assert inner.submit(1).result(PATIENCE_S) == 1
 
 
+@pytest.mark.parametrize("stage", ["prepare", "finish"])
+def test_a_stage_in_a_thread_of_its_own_is_in_the_circle_of_its_worker(stage: str) -> None:
+    """The worker, which is in the function and waits for no call, would wait for that thread."""
+    prepared: list[list[int]] = []
+
+    def prepare(items: list[int]) -> list[int]:
+        prepared.append(items)
+        return ask(items) if stage == "prepare" else items
+
+    def finish(items: list[int]) -> list[int]:
+        return ask(items) if stage == "finish" else items
+
+    def ask(items: list[int]) -> list[int]:
+        return [other(2) if item == 3 else item for item in items]
+
+    def ask_back(items: list[int]) -> list[int]:
+        try:
+            return [fn(item - 1) for item in items]
+        finally:
+            gate.open()
+
+    gate = Gate(list)
+    options: dict[str, Any] = {"batch_size": 2, "timeout_ms": 0, "adaptive": False}
+    fn = batched.dynamically(gate, name="f0", prepare=prepare, finish=finish, **options)
+    other = batched.dynamically(ask_back, name="f1")
+    for _ in range(8):  # so that it is known how long its stages take
+        fn(0)
+    gate.close()
+    both = [[3, 3], [0, 1]] if stage == "finish" else [[0, 1], [3, 3]]
+    futures = {items[0]: fn.submit(items) for items in both}
+    until(lambda: prepared[-2:] == both)
+    if stage == "finish":
+        gate.open()
+    with pytest.raises(RuntimeError, match=r"\(f0 waits for f1, f1 waits for f0\)"):
+        futures[3].result(PATIENCE_S)
+    assert futures[0].result(PATIENCE_S) == fn([0, 1]) == [0, 1]
+    fn.shutdown()
+
+
+@pytest.mark.parametrize("is_past", [True, False])
+def test_only_a_call_that_is_past_a_stage_does_not_wait_for_the_thread_of_that(is_past: bool) -> None:
+    """`f1` waits for a call of `f0` as the next batch of that is prepared, which asks `f1`."""
+    asks = threading.Event()
+    prepared: list[list[int]] = []
+
+    def prepare(items: list[int]) -> list[int]:
+        prepared.append(items)
+        if items == [3, 3]:
+            assert asks.wait(PATIENCE_S)
+            other(2)
+        return items
+
+    gate = Gate(list)
+    options: dict[str, Any] = {"batch_size": 2, "timeout_ms": 0, "adaptive": False}
+    fn = batched.dynamically(gate, name="f0", prepare=prepare, **options)
+    other = batched.dynamically(lambda items: [fn(1) if item == 7 else item for item in items], name="f1")
+    for _ in range(8):
+        fn(0)
+    gate.close()
+    first = other.submit(7) if is_past else fn.submit(1)
+    until(lambda: gate.batches[-1] == [1])
+    second = fn.submit([3, 3])
+    until(lambda: prepared[-1] == [3, 3])
+    if not is_past:
+        first = other.submit(7)
+        until(lambda: fn.stats.queue_size == 1)
+    asks.set()
+    if is_past:
+        until(lambda: other.stats.queue_size == 1)
+    gate.open()
+    assert first.result(PATIENCE_S) == 1
+    if is_past:
+        assert second.result(PATIENCE_S) == [3, 3]
+    else:
+        with pytest.raises(RuntimeError, match=r"\(f1 waits for f0, f0 waits for f1\)"):
+            second.result(PATIENCE_S)
+    fn.shutdown()
+
+
 def test_a_worker_whose_call_has_been_answered_is_in_no_circle() -> None:
     """It has called, and does something else: what calls its function waits for it, and is answered."""
     gate = Gate(shut=True)

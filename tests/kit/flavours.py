@@ -250,7 +250,7 @@ def as_async(function: Callable[..., Any]) -> Callable[..., Any]:
                 raise outcome.pop()
             finally:
                 del outcome  # the error's traceback leads here
-        return outcome[0]
+        return outcome.pop()
 
     return asynchronous
 

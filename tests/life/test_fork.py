@@ -242,19 +242,34 @@ def test_a_fork_while_the_cache_is_asked() -> None:
     [
         ("vars(fn._driver)['request_caches'].guard", "fn.options(request_cache={})(2)"),
         ("fn._driver.warn_on_loop.guard", "asyncio.run(blocks())"),
+        ("batched._api.deadline._using", "in_block()"),
+        ("at_once._changing", "inline()"),
+        ("at_once._ends", "inline()"),
+        ("at_once._making_state", "inline()"),
     ],
 )
 def test_a_fork_while_another_thread_has_a_lock(guard: str, call: str) -> None:
-    """Of the caches of requests, or of the warning of a call that blocks a loop."""
+    """Of the caches of requests, of the warning of a call that blocks a loop, of deadlines, or of tests."""
     assert (
         run_script(
             f"""
             import asyncio, warnings
 
+            from batched.testing import at_once
+
             async def blocks():
                 return fn(2)
 
+            def in_block():
+                with batched.deadline(60_000):
+                    return fn(2)
+
+            def inline():
+                with at_once.inline():
+                    return pooled(2)
+
             warnings.simplefilter("ignore")
+            pooled = batched.dynamically(lambda items: items, workers=batched.Workers())
             fn = batched.dynamically(lambda items: items, timeout_ms=0)
             assert fn.options(request_cache={{}})(1) == 1
             lock = {guard}.lock

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import socket
 from collections.abc import Mapping
 from pathlib import Path
@@ -74,6 +75,28 @@ def test_a_call_of_many_passes_few_functions_in_the_loop_of_the_server() -> None
 def test_a_deadline_that_a_client_watches_is_not_watched_in_the_server_too() -> None:
     """Its client says that a call is late; so calls with deadlines are answered together, too."""
     assert frames_of_a_call({"deadline_ms": 60_000}) <= FRAMES_WITH_DEADLINE
+
+
+@pytest.mark.skipif(os.name != "posix", reason="a worker writes to a socket as to a file")
+@pytest.mark.parametrize("deadline_ms", [None, 1000 * PATIENCE_S])
+def test_a_call_that_comes_alone_is_answered_by_the_worker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, deadline_ms: float | None
+) -> None:
+    """To wake the loop for one answer takes longer; it does so if it writes at the same time."""
+    by_loop: list[int] = []
+    answered = session.Session.answered
+
+    def note(of: session.Session, calls: list[Any]) -> None:
+        by_loop.append(len(calls))
+        answered(of, calls)
+
+    monkeypatch.setattr(session.Session, "answered", note)
+    function = batched.dynamically(list, timeout_ms=0)
+    bind = f"unix:{tmp_path}/s"
+    with serving(bind, functions={"f": function}), batched.connect(bind) as client:
+        fn = client.f.options(deadline_ms=deadline_ms)
+        assert [fn(at) for at in range(20)] == [*range(20)]
+    assert sum(by_loop) < 20
 
 
 async def all_of(acall: Any, values: list[Any]) -> list[Any]:

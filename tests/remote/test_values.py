@@ -19,7 +19,8 @@ import pytest
 
 import batched
 from batched._remote import values
-from batched._remote.values import Pickles
+from batched._remote.frames import FrameError
+from batched._remote.values import Pickles, plain_values
 from tests.kit.gate import PATIENCE_S, Gate
 from tests.kit.optional import needs_torch, torch
 from tests.kit.remote_server import process_serving
@@ -107,6 +108,16 @@ def test_a_large_array_is_beside_its_pickle() -> None:
     payload, buffers = Pickles().dump({"x": np.zeros(LARGE), "y": np.zeros(3)})
     assert [len(each) for each in buffers] == [8 * LARGE]
     assert len(payload) < 1000
+
+
+def test_arrays_together_that_are_not_whole_are_no_frame() -> None:
+    """Nothing is taken for an item that was not sent as one."""
+    codec = Pickles()
+    payload = b"".join(map(bytes, codec.dump_plain([np.zeros(3), np.ones(3)])))
+    assert [*map(list, plain_values(codec, payload, 2)[0])] == [[0.0] * 3, [1.0] * 3]
+    broken, _ = codec.dump((np.dtype("f4"), (2, 3), 20))
+    with pytest.raises(FrameError):
+        plain_values(codec, broken, 2)
 
 
 @pytest.mark.parametrize("torch_", [ModuleType("torch"), None], ids=["in the middle", "refused"])

@@ -42,7 +42,7 @@ _SOON, _LATER = 3, 8  # batches in a row, beyond all of these or beyond three qu
 _BEYOND = log(1.25)  # by so much
 _LONGEST = log(128.0)  # times what is usual: no batch counts for more
 _MEMORY = 512  # the mean is that of about so many batches
-_OTHERS = 8.0  # batches: the weight of all sizes in the mean of one level
+_OTHERS = 8.0  # batches: the weight of all sizes in the mean of one level; more, the more batches differ
 
 
 class ServiceTime:
@@ -101,7 +101,7 @@ class ServiceTime:
             self._learn(level, size, log(seconds / _at(self._usual, size)))
         level.seen_at = self._batches
         self.is_known = self._batches >= _LEAST_BATCHES
-        level.ratio = level.mean.value(self._mean.value(1.0, 0.0), _OTHERS)
+        level.ratio = level.mean.value(self._mean.value(1.0, 0.0), _OTHERS * (1.0 + self._mean.spread()))
         if not self._batches % _FORGET:
             since = self._batches - _FORGET
             self._levels = {at: each for at, each in self._levels.items() if each.seen_at > since}
@@ -122,10 +122,14 @@ class ServiceTime:
 
     def _new_level(self, size: int, seconds: float) -> _Level:
         """Return the level of a first batch: the more batches differ, the less is one believed."""
-        guess = _at(self._usual, size) if self._levels else seconds
-        weight = 1.0 if self._noise < 2.0 * _NOISE else _FIRST / (_FIRST + self._noise)
-        usual = guess * (seconds / guess) ** weight
-        return _Level(size, usual / self.speed, weight * self._noise, self._batches)
+        number = _level_of(size)
+        guess, tells = seconds, 0
+        if self._levels:
+            guess = _at(self._usual, size)
+            tells = self._levels[min(self._levels, key=lambda each: abs(each - number))].known
+        level = _Level(size, guess / self.speed, tells, self._batches)
+        level.add(size, log(seconds / guess), self._noise)
+        return level
 
     def _look_for_change(self, size: int, seconds: float) -> None:
         """Look whether the last batches show the function to have changed; if so, follow.
@@ -134,9 +138,10 @@ class ServiceTime:
         Beyond the sizes of then, any cost from none to its share of an item more is as before.
         """
         sizes, usual = self._before
-        expected = _at(self._before, size)
-        most = max(expected, usual[-1] * size / sizes[-1])
-        least = min(expected, usual[0] * size / sizes[0])
+        least = most = _at(self._before, size)
+        if not sizes[0] <= size <= sizes[-1]:
+            end = 0 if size < sizes[0] else -1
+            least, most = sorted((usual[end], usual[end] * size / sizes[end]))
         off = log(seconds / min(max(seconds, least), most))
         self._recent.append(off)
         change = self._change()
@@ -159,7 +164,7 @@ class ServiceTime:
             earlier.mean.add(before)
         self.speed *= exp(_ALL * off)
         usual = _at(self._usual, level.size)
-        self._noise = max(self._noise + _ALL * (off * off - self._noise), _NOISE)
+        self._noise += max(1.0 / self._batches, _ALL) * (max(off * off, _NOISE) - self._noise)
         moved = level.add(size, off, self._noise)
         self._unsure.append((level, off, moved))
         level.seconds *= _at(self._usual, level.size) / usual  # the mean size has moved along the curve
@@ -194,7 +199,7 @@ class ServiceTime:
         """Take all levels to be slower by so much, and the last batches not to have been."""
         self.speed *= exp(change)
         for level, off, moved in self._unsure:  # their steps were on the way to it
-            level.seconds *= exp(-moved)
+            level.move(-moved)
             self.speed *= exp(-_ALL * off)
         self._unsure = deque((level, off - change, 0.0) for level, off, _ in self._unsure)
         for level in self._levels.values():
@@ -205,7 +210,8 @@ class ServiceTime:
                 break
             self._recent[-back] -= change
         for level in self._levels.values():
-            level.doubt = max(level.doubt, self._noise / _SOON)
+            level.known = min(level.known, _SOON)
+            level.mean = _Mean()
 
     def _draw(self) -> None:
         """Draw the curves anew."""
@@ -278,10 +284,10 @@ def _rising(values: list[float], weights: list[float]) -> list[float]:
 class _Mean:
     """The mean of what batches took, relative to what is usual: without the longest, which may have hung."""
 
-    __slots__ = ("_batches", "_longest", "_of_longest", "_sum")
+    __slots__ = ("_batches", "_longest", "_of_longest", "_squares", "_sum")
 
     def __init__(self) -> None:
-        self._sum = self._batches = 0.0  # both fade
+        self._sum = self._squares = self._batches = 0.0  # all fade
         self._longest = self._of_longest = 0.0  # of which this is the longest
 
     def add(self, off: float, number: int = 1) -> None:
@@ -289,11 +295,22 @@ class _Mean:
         ratio = exp(min(off, _LONGEST))
         fade = (1.0 - 1.0 / _MEMORY) ** number
         self._sum = self._sum * fade + ratio * number
+        self._squares = self._squares * fade + ratio * ratio * number
         self._batches = self._batches * fade + number
         self._longest *= fade
         self._of_longest *= fade
         if ratio > self._longest:
             self._longest, self._of_longest = ratio, 1.0
+
+    def spread(self) -> float:
+        """Return the variance of one batch, relative to the square of the mean."""
+        return self._squares * self._batches / self._sum**2 - 1.0 if self._sum else 0.0
+
+    def scale(self, factor: float) -> None:
+        """Have it be relative to another time."""
+        self._sum *= factor
+        self._longest *= factor
+        self._squares *= factor * factor
 
     def value(self, prior: float, weight: float) -> float:
         """Return the mean, in which a `prior` one counts for so many batches."""
@@ -306,16 +323,29 @@ class _Mean:
 class _Level:
     """Batches of about one size."""
 
-    __slots__ = ("_batches", "began", "doubt", "least", "mean", "most", "ratio", "seconds", "seen_at", "size")
+    __slots__ = (
+        "_batches",
+        "began",
+        "known",
+        "least",
+        "mean",
+        "most",
+        "ratio",
+        "seconds",
+        "seen_at",
+        "size",
+        "tells",
+    )
 
-    def __init__(self, size: int, seconds: float, doubt: float, began: int) -> None:
-        self._batches = 1
+    def __init__(self, size: int, seconds: float, tells: int, began: int) -> None:
+        self._batches = 0
         self.began = began
         self.size = float(size)  # the mean
         self.least = self.most = size
         self.seconds = seconds  # what is usual, before the speed
-        self.doubt = doubt
-        """The variance of `seconds`, as a logarithm."""
+        self.tells = tells  # batches, of the guess that it begins with
+        self.known = 0
+        """Of how many batches `seconds` is the mean, but for a guess."""
         self.mean = _Mean()
         self.ratio = 1.0  # of the mean to what is usual
         self.seen_at = 0
@@ -332,10 +362,20 @@ class _Level:
         """
         self.least, self.most = min(self.least, size), max(self.most, size)
         self._batches += 1
-        weight = max(self.doubt / (self.doubt + variance), _OWN)
-        if self._batches == 2 and off < -log(2.0):  # noqa: PLR2004  the first may compile something
-            weight = 1.0
-        self.doubt *= 1.0 - weight
+        if self._batches == 2 and off < -max(log(2.0), _USUAL * sqrt(variance)):  # noqa: PLR2004
+            self.known = 0  # the first may have compiled something
+        self.known += 1
+        guess = 1.0 / (_FIRST / variance + 1.0 / self.tells) if self.tells else 0.0
+        weight = max(1.0 / (self.known + guess), _OWN)
         self.size += max(1.0 / self._batches, _OWN) * (size - self.size)
-        self.seconds *= exp(weight * off)
+        self.move(weight * off)
         return weight * off
+
+    def move(self, by: float) -> None:
+        """Take what is usual to be longer by so much, as a logarithm.
+
+        What was usual at first was a guess, so the mean of those batches stays what it was.
+        """
+        self.seconds *= exp(by)
+        if self.known * _OWN < 1.0:
+            self.mean.scale(exp(-by))

@@ -22,6 +22,48 @@ SIZES: dict[str, Callable[[Random], int]] = {
 }
 
 
+MIXTURES = [(0.1, 10), (0.5, 2), (0.05, 20), (0.02, 50), (0.2, 30), (0.01, 100)]
+"""How many batches are slow, and how many times as long they take."""
+
+
+def misses(seed: int, slow: float, factor: int, batches: int) -> list[tuple[int, int, float]]:
+    """Return the looks at which the time of a size that has run 40 times is off by more than two.
+
+    Each is the number of batches, the size, and what is told, relative to the truth.
+    """
+    random = Random(seed)
+    cost, size_of = [*COSTS.values()][seed % 4], [*SIZES.values()][seed // 4 % 3]
+    times, runs = ServiceTime(), [0] * 33
+    missed: list[tuple[int, int, float]] = []
+    for number in range(batches):
+        size = size_of(random)
+        runs[size] += 1
+        times.ran(size, cost(size) * random.uniform(0.9, 1.1) * (factor if random.random() < slow else 1))
+        if number >= 1000 and not number % 101:
+            told = {
+                size: times.seconds(size) / ((1 + slow * (factor - 1)) * cost(size))
+                for size in range(1, 33)
+                if runs[size] >= 40 and runs[size] > number / 100
+            }
+            missed += [(number, size, at) for size, at in told.items() if not 0.5 <= at <= 2.0]
+    return missed
+
+
+@pytest.mark.parametrize(("slow", "factor"), MIXTURES)
+def test_each_size_is_known_to_a_factor_of_two_at_every_look(slow: float, factor: int) -> None:
+    """Whatever the cost and the sizes are: after a thousand batches, of which 40 had this size."""
+    assert [misses(seed, slow, factor, 2500) for seed in range(12)] == [[]] * 12
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize(("slow", "factor"), MIXTURES)
+@pytest.mark.parametrize("seed", range(12))
+def test_each_size_is_known_at_every_look_in_a_hundred_thousand_batches(
+    seed: int, slow: float, factor: int
+) -> None:
+    assert misses(seed, slow, factor, 100_000) == []
+
+
 def shares_within_two(seed: int, batches: int) -> float:
     """Return in how many looks the time of a size that ran lately is within a factor of two of its mean."""
     random = Random(seed)

@@ -6,7 +6,7 @@ others come for the first time meanwhile. So while many calls are refused, the t
 
 from __future__ import annotations
 
-from math import ceil
+from math import ceil, inf
 
 _SHORTEST_S, _LONGEST_S = 0.001, 60.0  # after which a caller may come back
 _MARGIN = 0.15  # batches: so much later than it is expected to start, a batch has started in most cases
@@ -43,7 +43,7 @@ class ComingBack:
         The items of its call take `takes_s`. The next caller has its turn after that, if this one `has_place`
         in the line of all.
         """
-        return max(self._turn_s(max(shorter_s, 0.0), takes_s, now, has_place=has_place), _SHORTEST_S)
+        return max(self._turn_s(max(shorter_s, 0.0), takes_s, now, inf if has_place else 0.0), _SHORTEST_S)
 
     def room_after_s(
         self, missing_s: float, takes_s: float, left_s: float, cycle_s: float, now: float
@@ -54,15 +54,16 @@ class ComingBack:
         `left_s`, and one more every `cycle_s`. Each makes room for what it takes, until other calls come.
         So a caller comes just after the start of the batch with which there is room for its last item.
         """
-        last_s = self._turn_s(left_s - cycle_s + missing_s - takes_s, takes_s, now, has_place=True) + takes_s
+        earliest_s = left_s - cycle_s + missing_s - takes_s
+        last_s = self._turn_s(earliest_s, takes_s, now, takes_s + cycle_s) + takes_s
         batches = max(ceil((last_s - left_s) / cycle_s - _ROUNDING), 0)
         return min(max(left_s + (batches + _MARGIN) * cycle_s, _SHORTEST_S), _LONGEST_S)
 
-    def _turn_s(self, earliest_s: float, takes_s: float, now: float, *, has_place: bool) -> float:
-        """Return after how long a caller has its turn in the line of all."""
+    def _turn_s(self, earliest_s: float, takes_s: float, now: float, most_s: float) -> float:
+        """Return after how long a caller has its turn in the line of all; the next has it `most_s` later."""
         promised = max(self._promised, now + earliest_s)  # other threads may change it meanwhile
         if promised > now + _LONGEST_S:  # not all callers come back
             promised = now + _LONGEST_S / 2
-        if has_place:
-            self._promised = promised + takes_s * self._spacing
+        if most_s:
+            self._promised = promised + min(takes_s * self._spacing, most_s)
         return promised - now

@@ -71,6 +71,7 @@ class Backlog(Feature):
         self._items = self._small = self._cycle_s = 0.0
         self._filled = inf  # the items of batches that lengths have filled, before there were `batch_size`
         self._full = 1  # the items of a full batch
+        self._of_key = inf  # the items of batches that left items of other keys
         self._flooded = 0  # batches in a row before which calls were turned away
         self._turned_away = 0  # items, since the last batch started
         self._without_room = 0  # items that were refused since then as the queue was full
@@ -88,6 +89,7 @@ class Backlog(Feature):
         """Follow new options."""
         self.slots = options.max_concurrent_batches
         self._filled, self._full = inf, self.river.queue.batch_size
+        self._of_key = inf
         if self.times.is_known:
             self._free_at = self._next_end(self._now)
 
@@ -133,7 +135,7 @@ class Backlog(Feature):
         self._now = max(self._now, now)
         if not self.times.is_known:
             return
-        if batch.reason == StartReason.FULL and self.river.queue.items:
+        if self.river.queue.items and batch.search is None:
             self._note_full(batch)
         self._free_at = self._next_end(now)
         self._losing_before = self._free_at + self.times.safe_seconds(self._full)
@@ -152,10 +154,13 @@ class Backlog(Feature):
         self._turned_away = self._without_room = 0
 
     def _note_full(self, batch: Batch) -> None:
-        """Note how many items a batch has that was full, and left others in the queue."""
+        """Note how many items a batch has that left others: it was full, or had all that wait of its key."""
         queue = self.river.queue
+        if queue.is_keyed and batch.reason != StartReason.RETRY:
+            before = min(self._of_key, queue.batch_size)
+            self._of_key = before + _OF_FILLED * (batch.size - before)
         # Else it has left room for small calls, or is a part, as in an outage, where one item runs ahead.
-        if batch.search is None and (queue.large_limit is None or queue.small_items):
+        if batch.reason == StartReason.FULL and (queue.large_limit is None or queue.small_items):
             before = min(self._filled, queue.batch_size)
             self._filled = before + _OF_FILLED * (batch.size - before)
             self._full = max(round(self._filled), 1)
@@ -243,24 +248,24 @@ class Backlog(Feature):
         queue = self.river.queue
         large = items > queue.threshold
         ahead = queue.ahead(items, None, large=large) + self._arriving(items, large=large)
+        size = min(self._full, self._of_key)
         if large:
-            return self._large_wait_s(items, ahead, now)
-        start, own = self._starts_at(ahead, items, now)
+            return self._large_wait_s(items, ahead, size, now)
+        start, own = self._starts_at(ahead, items, max(round(size), 1), now)
         if self._cycle_s:  # as many come until then as came of late
             own += round(self._items / self._cycle_s * (start - now))
-        own = min(own + queue.items - queue.small_items, max(self._full, items))
+        own = min(own + queue.items - queue.small_items, max(round(size), items))
         return start + self.times.seconds(own) * self._extra.until_answer - now
 
-    def _large_wait_s(self, items: int, ahead: int, now: float) -> float:
+    def _large_wait_s(self, items: int, ahead: int, size: float, now: float) -> float:
         """Return how long a large call would wait, batch by batch: small ones that come go ahead of it."""
         queue, times = self.river.queue, self.times
-        size = self._full
         small = float(min(queue.small_items + len(self.river.arriving), ahead))
         left = float(max(ahead - small, 0.0) + items)
         total, done = left, 0.0
         each_s = self._small / self._cycle_s if self._cycle_s else 0.0  # small items that come in a second
         # Half of the large items that come go ahead, as large calls take turns; one batch is not divided.
-        shared = max(1.0 - size / items, 0.0) / 2
+        shared = max(1.0 - self._full / items, 0.0) / 2
         large_s = (self._items - self._small) / self._cycle_s * shared if self._cycle_s else 0.0
         most = size if queue.large_limit is None else queue.large_limit
         takes_s, credit = 0.0, queue.saved
@@ -330,7 +335,7 @@ class Backlog(Feature):
 
     def _too_long(self, call: Call, ahead: int, items: int, now: float) -> float:
         """Return how late `call`, of `items`, would be behind so many items, by what is known."""
-        start, own = self._starts_at(ahead, items, now)
+        start, own = self._starts_at(ahead, items, self._full, now)
         late: float = start + self.times.safe_seconds(own) - (call.deadline or 0.0)
         return late
 
@@ -347,14 +352,13 @@ class Backlog(Feature):
         enough: float = _IDLE * self.times.seconds(river.queue.batch_size) * self._sooner
         return now - self._ended > enough
 
-    def _starts_at(self, ahead: int, items: int, now: float) -> tuple[float, int]:
+    def _starts_at(self, ahead: int, items: int, size: int, now: float) -> tuple[float, int]:
         """Return when the last batch of a call of `items` starts, and how many items it has up to that one.
 
-        So many items go `ahead` of it.
+        So many items go `ahead` of it, in batches of a `size`.
         """
-        size = self._full
         batches, last = divmod(max(ahead, 0) + items - 1, size)
-        return max(now, self._free_at) + batches * size * self._each_s(), last + 1
+        return max(now, self._free_at) + batches * size * self._each_s(size), last + 1
 
     def overload(self, call: Call, too_long: float, now: float, *, in_vain: bool) -> OverloadError:
         """Return the error of `call`, for which what waits takes `too_long` by so many seconds.
@@ -436,18 +440,18 @@ class SharedBacklog(Backlog):
         if is_alone and self._workers.free_at(now) > now:  # it waits for batches of other functions
             self._judge(call, now)
 
-    def _large_wait_s(self, items: int, ahead: int, now: float) -> float:
-        batches = -(-(ahead + items) // self._full)
+    def _large_wait_s(self, items: int, ahead: int, size: float, now: float) -> float:
+        batches = ceil((ahead + items) / size)
         start = max(now, self._free_at)
-        return super()._large_wait_s(items, ahead, now) + self._later(start, batches - 1, now) - start
+        return super()._large_wait_s(items, ahead, size, now) + self._later(start, batches - 1, now) - start
 
     def is_free(self, now: float, items: int = 0) -> bool:
         """Whether calls may run though they seem late; not while other functions have all workers."""
         return self._workers.free_at(now) <= now and super().is_free(now, items)
 
-    def _starts_at(self, ahead: int, items: int, now: float) -> tuple[float, int]:
-        start, own = super()._starts_at(ahead, items, now)
-        batches = (max(ahead, 0) + items - 1) // self._full
+    def _starts_at(self, ahead: int, items: int, size: int, now: float) -> tuple[float, int]:
+        start, own = super()._starts_at(ahead, items, size, now)
+        batches = (max(ahead, 0) + items - 1) // size
         return self._later(start, batches, now), own
 
     def _later(self, start: float, batches: int, now: float) -> float:

@@ -122,6 +122,26 @@ def test_in_a_steady_crowd_callers_are_told_different_times(most: int) -> None:
     assert fmean(callers.back) > 0.6
 
 
+@pytest.mark.parametrize(("load", "least"), [(0.8, 0.72), (0.9, 0.6)])
+def test_a_list_that_is_refused_does_not_have_the_next_one_wait_for_many_batches(
+    load: float, least: float
+) -> None:
+    """At a steady load the next starts of batches are known, and later ones are not.
+
+    Other lists come first, so no more than most can find room: two wait at once, and three would be too many.
+    """
+    random = Random(2)
+    callers = Callers(0.0, max_queue_size=2 * FULL)
+    at = callers.service.now
+    end = at + 60.0
+    while at < end:
+        at += random.expovariate(load * FULL / 40 / cost(FULL))
+        callers.at(at, lambda: callers.enter(40))
+    callers.run(60.0)
+    assert len(callers.back) > 100
+    assert fmean(callers.back) > least
+
+
 def test_the_first_that_asks_is_told_what_has_come_before() -> None:
     """Single calls kept coming; a list that asks for the first time knows of them."""
     asked = []
@@ -251,3 +271,26 @@ def test_what_runs_ahead_in_an_outage_is_no_full_batch() -> None:
         told.append(backlog.wait_s(1, clock.now_ms / 1000) or inf)
     assert any(ran.size == 1 and ran.reason == "full" for ran in clock.ran)
     assert max(told[20:]) < 7 * 0.116  # of four batches at most, and a search takes longer
+
+
+@pytest.mark.parametrize(("keys", "size"), [(1, 64), (4, 64), (16, 16), (16, 64), (16, 128), (100, 40)])
+def test_a_list_over_many_keys_is_told_its_wait_to_a_factor_of_two(keys: int, size: int) -> None:
+    """Each key has a batch of its own, of few items: the wait was told as that of full batches."""
+
+    @batched.dynamically(batch_size=32, timeout_ms=0, group_by=lambda item: item % keys)
+    def answer(items: list[int]) -> list[int]:
+        return items
+
+    random = Random(1)
+    clock = manual_clock(answer, takes_ms=lambda size: 20.0 + size)
+    backlog = clock._driver.batcher.feature(Backlog)  # noqa: SLF001
+    backlog.use()
+    told, had = [], []
+    for _ in range(20):
+        told.append(backlog.wait_s(size, clock.now_ms / 1000) or 0.0)
+        asked, result = clock.now_ms, clock.call([random.randrange(10**6) for _ in range(size)])
+        while not result.done():
+            clock.turn(1)
+        had.append((clock.now_ms - asked) / 1000)
+        clock.turn(100)
+    assert 0.5 < fmean(told[5:]) / fmean(had[5:]) < 2.0

@@ -159,6 +159,7 @@ def test_a_frame_of_pandas_belongs_to_its_caller(flavour: Flavour) -> None:
         answer["table"].loc[0, "x"] = answer["column"][0] = 9
 
 
+@pytest.mark.libraries
 @pytest.mark.parametrize("name", ["csr_matrix", "csr_array", "coo_array", "csc_matrix"])
 def test_a_sparse_matrix_belongs_to_its_caller(flavour: Flavour, name: str) -> None:
     """Also one that two items of a batch have, without a cache."""

@@ -170,7 +170,7 @@ class Piece:
 
 @pytest.mark.parametrize("kind", STREAMING)
 def test_no_piece_of_a_warm_up_is_kept(kind: type[Flavour]) -> None:
-    """But the last one, until the next has come."""
+    """But the last one, perhaps, until the next has come."""
     there: weakref.WeakSet[Piece] = weakref.WeakSet()
 
     def make(_: list[int]) -> Any:
@@ -179,7 +179,7 @@ def test_no_piece_of_a_warm_up_is_kept(kind: type[Flavour]) -> None:
             there.add(piece)
             del piece
         gc.collect()
-        until(lambda: len(there) == 1)  # a thread of asyncio's executor may hold one a moment longer
+        until(lambda: len(there) <= 1)  # a thread of asyncio's executor may hold one a moment longer
 
     flavour = kind()
     with flavour.running():

@@ -11,10 +11,8 @@ import signal
 import sys
 from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
-from batched._remote.addresses import parsed
 from batched._remote.frames import MAX_FRAME_BYTES
 from batched._remote.protocols import PROTOCOLS
 from batched._remote.serving import Serving, at_once, name_of, remedy
@@ -73,11 +71,20 @@ def _serve(given: argparse.Namespace) -> int:
         os.set_inheritable(given.lock, False)  # noqa: FBT003
         os.register_at_fork(after_in_child=partial(os.close, given.lock))
     signal.signal(signal.SIGTERM, at_once())  # until it serves: a model may take long to load
-    # Before a module is imported, which may go to another folder.
-    token_file = None if given.token_file is None else Path(given.token_file).absolute()
     try:
-        bind = str(parsed(given.bind))
-    except ValueError as error:
+        # Before a module is imported: it may take minutes, and go to another folder.
+        serving = Serving(
+            bind=given.bind,
+            group=given.group,
+            protocol=given.protocol,
+            http=given.http,
+            token_file=given.token_file,
+            drain_s=given.drain_s,
+            max_frame_bytes=given.max_frame_bytes,
+            unused_s=given.until_unused,
+            ends_process=True,
+        )
+    except (ValueError, ImportError, OSError) as error:
         return say("serve", error)
     try:
         functions = _functions(given.functions)
@@ -89,19 +96,8 @@ def _serve(given: argparse.Namespace) -> int:
     gc.collect()
     gc.freeze()
     try:
-        serving = Serving(
-            functions,
-            bind=bind,
-            group=given.group,
-            protocol=given.protocol,
-            http=given.http,
-            token_file=token_file,
-            drain_s=given.drain_s,
-            max_frame_bytes=given.max_frame_bytes,
-            unused_s=given.until_unused,
-            ends_process=True,
-        )
-    except (ValueError, ImportError, OSError) as error:
+        serving.hold(functions)
+    except ValueError as error:
         return say("serve", error)
     try:
         serving.run()

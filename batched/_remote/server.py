@@ -20,7 +20,7 @@ from batched._remote.addresses import Address, groups_of, listen, parsed, unlink
 from batched._remote.clients import Clients
 from batched._remote.frames import MAX_FRAME_BYTES, VERSION
 from batched._remote.greeting import ClientGreeting, ServerGreeting, is_same, proof
-from batched._remote.served import Served, check_served
+from batched._remote.served import Served
 from batched._remote.session import Session, send_answers
 from batched._remote.values import Codec, Pickles
 
@@ -34,7 +34,6 @@ class Server:
 
     def __init__(  # noqa: PLR0913
         self,
-        functions: Mapping[str, DecoratedFunction[Any]],
         bind: str,
         *,
         group: int | None = None,
@@ -54,9 +53,6 @@ class Server:
         self.lost: int = 0
         """How many calls had no answer when it could wait no longer."""
         self.clients: Clients = Clients()
-        for name, function in functions.items():
-            check_served(name, function)
-        self._functions = functions
         self._group = group
         self._codec: Codec = Pickles() if codec is None else codec
         self._token = token
@@ -73,11 +69,16 @@ class Server:
                 f"--token-file does, or use a unix socket"
             )
 
-    async def run(self, stop: asyncio.Event, when_ready: Callable[[], object] | None = None) -> None:
-        """Serve until `stop` is set; then answer what has come, and end."""
+    async def run(
+        self,
+        functions: Mapping[str, DecoratedFunction[Any]],
+        stop: asyncio.Event,
+        when_ready: Callable[[], object] | None = None,
+    ) -> None:
+        """Serve functions by name until `stop` is set; then answer what has come, and end."""
         loop = asyncio.get_running_loop()
         news = partial(ask, loop, self._tell)
-        self.served = {name: Served(name, function, news) for name, function in self._functions.items()}
+        self.served = {name: Served(name, function, news) for name, function in functions.items()}
         self.answers = Outbox(loop, send_answers)
         listener = listen(self.address, 0o600 if self._group is None else 0o660, self._group)
         if self.address.kind == "tcp" and not self.address.where[1]:  # type: ignore[index]

@@ -26,6 +26,7 @@ from batched._remote.frames import MAX_FRAME_BYTES
 from batched._remote.http import Metrics, Page
 from batched._remote.protocols import codec_named
 from batched._remote.seconds import checked_seconds
+from batched._remote.served import check_served
 from batched._remote.server import Server
 from batched._remote.systemd import notify
 
@@ -104,8 +105,7 @@ def serve(  # noqa: PLR0913
         if name in named:
             raise ValueError(f"two functions have the name {name!r}: rename one, or serve it elsewhere")
         named[name] = each
-    Serving(
-        named,
+    serving = Serving(
         bind=bind,
         group=group,
         protocol=protocol,
@@ -116,7 +116,9 @@ def serve(  # noqa: PLR0913
         max_frame_bytes=max_frame_bytes,
         stop=stop,
         when_ready=when_ready,
-    ).run()
+    )
+    serving.hold(named)
+    serving.run()
 
 
 def name_of(function: Any) -> str:
@@ -135,11 +137,10 @@ def remedy(found: Any) -> str:
 
 
 class Serving:
-    """A server that has all that it needs, but does not listen yet."""
+    """A server of which the options are checked, before a model is loaded; it does not listen yet."""
 
     def __init__(  # noqa: PLR0913
         self,
-        functions: Mapping[str, Any],
         *,
         bind: str,
         group: str | int | None = None,
@@ -154,13 +155,6 @@ class Serving:
         unused_s: float | None = None,
         ends_process: bool = False,
     ) -> None:
-        if not functions:
-            raise ValueError("there is no function to serve")
-        for name in functions:
-            if not name.isidentifier() or name.startswith("_"):
-                raise ValueError(
-                    f"clients have a function as an attribute, of which {name!r} cannot be the name"
-                )
         drain_s = checked_seconds("drain_s", drain_s)
         max_frame_bytes = an_int(at_least=1)("max_frame_bytes", max_frame_bytes)
         if token is not None and not isinstance(token, str):
@@ -171,12 +165,8 @@ class Serving:
             token = token_in(Path(token_file))
         if stop is not None and not callable(getattr(stop, "is_set", None)):
             raise TypeError(f"stop must be a threading.Event, or have its is_set, got {stop!r}")
-        self.at: str = bind
-        """Where it listens, or tries to."""
         self.is_ready: bool = False
-        self._names = ", ".join(functions)
         self._server = Server(
-            functions,
             bind,
             group=None if group is None else _group(group, bind),
             codec=codec_named(protocol),
@@ -185,6 +175,8 @@ class Serving:
             drain_s=drain_s,
             unused_s=unused_s,
         )
+        self.at: str = str(self._server.address)
+        """Where it listens, or tries to."""
         if self._server.address.kind == "fd":
             _check_socket(self._server.address, token)
         self._http = None if http is None else _checked_page(http)
@@ -195,6 +187,21 @@ class Serving:
         self._when_ready = when_ready
         self._ends_process = ends_process
         self._late: threading.Timer | None = None
+        self._functions: Mapping[str, Any] = {}
+        self._names = ""
+
+    def hold(self, functions: Mapping[str, Any]) -> None:
+        """Take the functions by the names that clients know; `ValueError` if one cannot be served."""
+        if not functions:
+            raise ValueError("there is no function to serve")
+        for name, function in functions.items():
+            if not name.isidentifier() or name.startswith("_"):
+                raise ValueError(
+                    f"clients have a function as an attribute, of which {name!r} cannot be the name"
+                )
+            check_served(name, function)
+        self._functions = functions
+        self._names = ", ".join(functions)
 
     @property
     def lost(self) -> int:
@@ -230,7 +237,7 @@ class Serving:
             tasks.append(loop.create_task(_watch(self._stop, ends)))
         try:
             with _signals(loop, ends.set):
-                await self._server.run(ends, self._ready)
+                await self._server.run(self._functions, ends, self._ready)
             for each in tasks:
                 if each.done():
                     each.result()

@@ -48,8 +48,8 @@ class ThreadServer:
     async def _serve(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._stop = asyncio.Event()
-        self.server = Server(self.functions, self.bind, **self.options)
-        await self.server.run(self._stop, self._ready.set)
+        self.server = Server(self.bind, **self.options)
+        await self.server.run(self.functions, self._stop, self._ready.set)
 
     def stop(self) -> None:
         """Have it drain, and do not wait."""

@@ -71,7 +71,8 @@ class Behind:
         name = decorated._name
         address = f"unix:{folder}/{id(self)}.sock"
         self._ready = threading.Event()
-        self._server = Server({name: decorated}, address, codec=Known(), drain_s=END_S)
+        self._server = Server(address, codec=Known(), drain_s=END_S)
+        self._functions = {name: decorated}
         self._thread = threading.Thread(target=self._run, name="server", daemon=True)
         self._thread.start()
         assert self._ready.wait(PATIENCE_S), "the server did not start"
@@ -94,7 +95,7 @@ class Behind:
         async def serve() -> None:
             self.loop = asyncio.get_running_loop()
             self._stop = asyncio.Event()
-            await self._server.run(self._stop, self._ready.set)
+            await self._server.run(self._functions, self._stop, self._ready.set)
 
         asyncio.run(serve())
 

@@ -114,8 +114,7 @@ MISTAKES = [
     ([DOUBLE, DOUBLE], "other=model_of_test:double"),
     (["not a name=" + DOUBLE], "not a name"),
     (["_hidden=" + DOUBLE], "_hidden"),
-    ([DOUBLE], "--token-file"),
-    ([DOUBLE, "--http", "9100", "--token-file", "token"], "HOST:PORT"),
+    ([DOUBLE, "--http", "9100"], "HOST:PORT"),
     ([DOUBLE, "--drain-s", "-1"], "drain_s"),
     ([DOUBLE, "--drain-s", "nan"], "drain_s"),
     ([DOUBLE, "--drain-s", "inf"], "from 0 to 604800 (a week), got inf"),
@@ -131,7 +130,7 @@ for arguments in json.loads(sys.argv[1]):
     logging.getLogger("batched").handlers.clear()
     with contextlib.redirect_stderr(io.StringIO()) as said:
         try:
-            main(["serve", *arguments, "--bind", "tcp:127.0.0.1:0"])
+            main(["serve", "--bind", "tcp:127.0.0.1:0", "--token-file", "token", *arguments])
         except SystemExit as ended:
             found.append([ended.code, said.getvalue()])
 print(json.dumps(found))
@@ -165,10 +164,20 @@ def test_a_mistake_is_one_line(arguments: list[str], message: str) -> None:
 )
 def test_an_error_inside_the_module_has_its_traceback(module: str, error: str) -> None:
     """It is the user's own, and says in which line."""
-    status, said = failed(f"{module}:f")
+    status, said = failed(f"{module}:f", "--token-file", "token")
     assert status == 1
     assert f'{module}.py", line 1' in said
     assert error in said.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"), [([], "give a token"), (["--token-file", "token", "--drain-s", "-1"], "drain_s")]
+)
+def test_an_option_is_refused_before_a_module_is_imported(options: list[str], message: str) -> None:
+    """A model may take minutes to load; here the import itself would fail."""
+    status, said = failed("failing_module:f", *options)
+    assert (status, len(said.splitlines())) == (2, 1), said
+    assert message in said
 
 
 @needs_unix

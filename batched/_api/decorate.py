@@ -197,7 +197,7 @@ def check_names(refusal: str, can: str, given: Iterable[str], known: Iterable[st
         if name not in names:
             near = (OF_OTHERS.get(name), *get_close_matches(name, names, 1))
             meant = next((f" (did you mean {each!r}?)" for each in near if each in names), "")
-            raise TypeError(f"{refusal} {name!r}{meant}{where_taken(name)}; it {can} {', '.join(names)}")
+            raise TypeError(f"{refusal} {name!r}{where_taken(name)}{meant}; it {can} {', '.join(names)}")
 
 
 def takes_options(kind: type[Options]) -> Callable[[FunctionT], FunctionT]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from batched._api.decorate import is_async, name_of
 from batched._api.function import DecoratedFunction
-from batched._api.map import map_items
+from batched._api.map import map_items, of_sources
 from batched._api.map_types import Answers
 from batched._api.streams import Stream
 from batched._clock import monotonic
@@ -106,6 +106,7 @@ class ThreadedFunction(DecoratedFunction[ThreadDriver]):
         call.note_context()
         return submit(driver, call)
 
+    @of_sources
     def map(self, items: Iterable[Any], /, *more: Iterable[Any], with_items: bool = False) -> Answers[Any]:
         """Yield the result of each item, in order; block for the next one.
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 from batched._api.amap import TaskReadAhead, amap_items
 from batched._api.binding import Bindable, Driver, DriverT
 from batched._api.decorate import check_names, takes_changes, written_for_class
+from batched._api.map import of_sources
 from batched._api.map_types import AsyncAnswers
 from batched._api.option_types import CallChanges, Changes
 from batched._api.streams import AsyncStream
@@ -113,6 +114,7 @@ class DecoratedFunction(Bindable[DriverT]):
         driver.count_cached(call)
         return own_errors(call) if call.keep_errors else call.results
 
+    @of_sources
     def amap(
         self,
         items: Iterable[Any] | AsyncIterable[Any],

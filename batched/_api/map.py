@@ -11,16 +11,20 @@ import reprlib
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import AsyncIterable, Callable, Generator, Iterable, Iterator
+from functools import wraps
 from itertools import islice
 from operator import length_hint
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypeVar, cast
 
 from batched._api.binding import Driver, Shared
 from batched._api.map_types import Answers
 from batched._clock import monotonic
 from batched._core.call import Call, MapFlow, Row
+from batched._core.options import told_of_options
 from batched._drivers.thread import ThreadDriver
 from batched.errors import ClosedError, copied, for_iterator, is_error, raise_as_was, without_own_frames
+
+MethodT = TypeVar("MethodT", bound=Callable[..., Any])
 
 
 class ReadAhead(ABC):
@@ -200,6 +204,22 @@ def iterator_over(source: Any, name: str) -> Iterator[Any]:
             raise
     remedy = "; an asynchronous one is for amap" if isinstance(source, AsyncIterable) else ""
     raise TypeError(f"{name} takes a list of items, or another iterable, got {reprlib.repr(source)}{remedy}")
+
+
+def of_sources(method: MethodT) -> MethodT:
+    """Have `method`, a kind of map, say what it takes where it is given options of a call, or parameters."""
+
+    @wraps(method)
+    def checked(self: Any, /, *sources: Any, with_items: bool = False, **named: Any) -> Any:
+        if named or not sources:
+            given = ", ".join(f"{name}={reprlib.repr(value)}" for name, value in named.items()) or "nothing"
+            raise TypeError(
+                f"{self._name}.{method.__name__} takes a list of items, or another iterable, by position, "
+                f"and with_items, got {given}{told_of_options(named, ())}"
+            )
+        return method(self, *sources, with_items=with_items)
+
+    return cast("MethodT", checked)
 
 
 def map_items(

@@ -100,6 +100,8 @@ def test_a_misspelt_option_is_told_the_nearest_name(decorator: Any, kind: Any, e
             take(zzz=1)
     for take, name, place in (
         (decorator, "priority", r"which is an option of calls: fn\.options\(priority=\.\.\.\); it has "),
+        # `which` is the option that was given, and not the one that may have been meant.
+        (decorator, "deadline_ms", r"which is an .*=\.\.\.\) \(did you mean 'default_deadline_ms'\?\)"),
         (fn.configure, "priority", r"which is an option of calls: fn\.options\(priority=\.\.\.\); it can "),
         (fn.configure, "cache", "which only the decorator takes; it can change "),
         (fn.options, "cache", "which only the decorator takes; it has "),

@@ -40,6 +40,27 @@ def test_a_source_that_is_no_iterable_is_named_with_the_map(flavour: Flavour, wr
             flavour.map(fn, *sources)
 
 
+@pytest.mark.parametrize(
+    ("named", "message"),
+    [
+        ({"return_exceptions": True}, r"an option of calls: fn\.options\(return_exceptions=\.\.\.\)$"),
+        ({"timeout": 5}, r"did you mean 'deadline_ms'\?\), which is an option of calls: "),
+        ({"items": [1]}, r", got items=\[1\]$"),
+    ],
+)
+def test_what_a_map_does_not_take_is_told_with_the_remedy(
+    flavour: Flavour, named: dict[str, Any], message: str
+) -> None:
+    """With or without a source: never with the name of a class that users do not know."""
+    fn: Any = flavour.decorate(lambda items: items, name="embed")
+    for way in {"map", "amap"} & {*dir(fn)}:
+        for sources in ((), ([1],)):
+            with pytest.raises(TypeError, match=rf"^embed\.{way} takes .*{message}"):
+                getattr(fn, way)(*sources, **named)
+        with pytest.raises(TypeError, match=rf"^embed\.{way} takes .*, got nothing$"):
+            getattr(fn, way)()
+
+
 def test_an_error_of_a_source_as_it_begins_stays_its_own(flavour: Flavour) -> None:
     class Failing:
         def __iter__(self) -> Any:

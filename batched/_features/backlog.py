@@ -466,5 +466,5 @@ def _rounded_up(seconds: float) -> str:
     """Return a time as a person says it."""
     if seconds < 1.0:
         return f"{max(ceil(seconds * 1000), 1)} ms"
-    whole = ceil(seconds)
-    return f"{whole} second{'s' if whole > 1 else ''}"
+    up = ceil(seconds * 10) / 10
+    return f"{up:.12g} second{'s' if up > 1 else ''}"

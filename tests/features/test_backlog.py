@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -123,6 +124,18 @@ def test_a_call_that_is_late_though_nothing_else_runs_is_not_told_to_come_back(i
     assert isinstance(other, OverloadError)
     assert other.retry_after_s is not None
     assert "try again in" in str(other)
+
+
+@pytest.mark.parametrize("batches", [3, 40, 41, 60, 400])
+def test_an_error_says_a_time_that_is_enough_and_hardly_more(batches: int) -> None:
+    """A caller that takes it as its deadline is let in; it would wait for nothing if it were far off."""
+    service = Service()
+    error = service.push(batches * FULL, allowed_s=0.5 * batches * FULL_S).error
+    told = re.search(r"it takes ([\d.]+) (ms|second)", str(error))
+    assert told is not None, error
+    told_s = float(told[1]) / (1000 if told[2] == "ms" else 1)
+    assert told_s < 1.1 * batches * FULL_S
+    assert service.push(batches * FULL, allowed_s=told_s).missing
 
 
 def test_callers_are_not_sent_away_for_ever() -> None:

@@ -148,7 +148,8 @@ def _cost(stats: Stats, options: Options) -> Iterator[str]:
     yield f"A batch costs {short(learned.batch_ms)} ms, and {each}."
     size = _most(stats, options)
     saved = _fixed_share(learned, 1) * (1 - 1 / size)
-    if stats.total_batches >= _LEAST_BATCHES and size > 1 and saved < _FELT:
+    is_of_items = stats.copies_percent <= _MANY_COPIES
+    if stats.total_batches >= _LEAST_BATCHES and size > 1 and saved < _FELT and is_of_items:
         yield "Nearly all of that is the cost of the items, so batching saves almost nothing."
 
 

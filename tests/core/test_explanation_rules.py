@@ -85,6 +85,14 @@ def test_sharing_that_saves_half_is_not_next_to_nothing() -> None:
     assert "saves almost nothing" not in explain(low, Options(batch_size=64))
 
 
+def test_what_copies_cost_is_not_taken_for_the_cost_of_items() -> None:
+    """A batch of ten items that is filled up to 64 takes as long as one of 64."""
+    low = {"learned": replace(LEARNED, batch_ms=0.01)}
+    sized = Options(batch_sizes=(1, 8, 64))
+    assert "saves almost nothing" not in explain(stats(**low, total_copies=1000), sized)
+    assert "saves almost nothing" in explain(stats(**low, total_copies=10), sized)
+
+
 @pytest.mark.parametrize(
     ("changes", "options"),
     [

@@ -82,9 +82,12 @@ def _profile(given: argparse.Namespace) -> int:
     # The figures stand alone in their JSON, whatever a model prints.
     with redirect_stdout(sys.stderr if given.json else sys.stdout):
         try:
-            function = _function(given.function)
-            items = _items(Path(given.items), function)
+            # Before the module is imported: that may take minutes, and go to another folder.
             show = print if given.json else _shown()
+            file = Path(given.items).absolute()
+            file.stat()
+            function = _function(given.function)
+            items = _items(file, function)
             draw = None if given.plot is None else _drawn(given.plot)
         except (UsageError, ImportError, OSError, ValueError) as error:
             return say("profile", error)

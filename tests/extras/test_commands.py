@@ -265,6 +265,26 @@ def test_options_that_cannot_be_are_one_line_before_anything_runs(
     assert says in capsys.readouterr().err
 
 
+def test_a_file_that_is_missing_is_found_before_the_module_is_imported(
+    items: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A model may take minutes to load."""
+    assert status_of("profile", "module_of_commands:embed", "--items", items.with_name("none")) == 2
+    assert "No such file or directory" in capsys.readouterr().err
+    assert "module_of_commands" not in sys.modules
+
+
+def test_a_file_is_of_the_folder_of_the_command(
+    items: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if the module goes to another folder as it is imported."""
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "module_of_commands.py").write_text(f"import os\nos.chdir('elsewhere')\n{MODULE}")
+    asked = ("profile", "module_of_commands:embed", "--items", items.name, "--json", "--repeats", 1)
+    assert status_of(*asked) == 0
+
+
 @pytest.mark.parametrize("url", ["http://127.0.0.1:9/metrics", "http://127.0.0.1:9/a b", "http://[::1", ""])
 def test_a_page_that_cannot_be_read_is_one_line(capsys: pytest.CaptureFixture[str], url: str) -> None:
     """At the first look; it names the address."""

@@ -303,10 +303,13 @@ def is_async_cache(cache: Any) -> bool:
 
 
 def _takes(function: Any, count: int) -> bool:
-    """Whether `function` can be called with `count` arguments, as far as its signature says."""
+    """Whether `function` can be called with `count` arguments, as far as its signature says.
+
+    Its own: it may give more to one that it wraps.
+    """
     try:
-        known = signature_of(function)
-    except (TypeError, ValueError):  # some callables in C have none
+        known = signature_of(function, follow_wrapped=False)
+    except Exception:  # noqa: BLE001  some callables in C have none, and a proxy may raise anything
         return True
     try:
         known.bind(*range(count))

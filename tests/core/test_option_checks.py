@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import wraps
 from typing import Any
 
 import pytest
@@ -29,3 +30,25 @@ def test_lengths_and_budgets_are_checked() -> None:
         batched.dynamically(len, max_batch_length=0)
     with pytest.raises(TypeError, match="length cannot be used with arrays"):
         inference.dynamically(len, length=len)  # type: ignore[call-overload]
+
+
+def test_a_callback_is_refused_for_what_it_takes_itself_only() -> None:
+    """Not for what it wraps, to which it may give more; nor if it cannot say what it takes."""
+
+    def store(record: Any, database: Any) -> None: ...
+
+    @wraps(store)
+    def with_database(*args: Any) -> None:
+        store(*args, None)
+
+    class Proxy:
+        """Its signature cannot be had: Python takes it for a function, as it says so."""
+
+        __class__: Any = property(lambda _: type(store))
+
+        def __call__(self, record: Any) -> None: ...
+
+    assert not hasattr(Proxy(), "__code__")
+    for callback in (with_database, Proxy()):
+        batched.Workers(1, initializer=callback).shutdown()
+    batched.dynamically(list, on_batch=with_database)

@@ -256,8 +256,8 @@ def _at(curve: _Curve, size: float) -> float:
     if len(sizes) == 1:
         return seconds[0]
     at = min(max(bisect_left(sizes, size), 1), len(sizes) - 1)
-    each = (seconds[at] - seconds[at - 1]) / (sizes[at] - sizes[at - 1])
-    value = seconds[at - 1] + each * (size - sizes[at - 1])
+    share = (size - sizes[at - 1]) / (sizes[at] - sizes[at - 1])
+    value = seconds[at - 1] * (1.0 - share) + seconds[at] * share  # no difference, which may round to nothing
     if size > sizes[-1]:
         return min(max(value, seconds[-1]), seconds[-1] * size / sizes[-1])
     if size < sizes[0]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import isfinite
 from random import Random
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from batched._policy.service_time import ServiceTime
@@ -40,6 +41,28 @@ def test_nothing_is_known_of_two_batches_nor_of_the_first() -> None:
     times.ran(8, 1.0)
     assert times.is_known
     assert times.seconds(8) == 1.0
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from([1, 2, 3, 64, 10**6, 2**31]),
+            st.sampled_from([0.0, 1e-6, 1e-3, 1.0, 1e5]),
+            st.sampled_from([1, 2, 5, 251]),
+        ),
+        max_size=20,
+    )
+)
+@example([(1, 0.0, 2), (10**6, 1.0, 251), (2, 1e5, 5), (2**31, 0.0, 2)])
+def test_any_times_can_be_learned(runs: list[tuple[int, float, int]]) -> None:
+    """Also where a clock that stands still in tests is moved on by a day: all times are some time."""
+    times = ServiceTime()
+    for size, seconds, number in runs:
+        for _ in range(number):
+            times.ran(size, seconds)
+            if times.is_known:
+                told = [times.seconds(each) for each in (1, 2, size, 2**31)]
+                assert all(each > 0.0 and isfinite(each) for each in told)
 
 
 @given(st.integers(2, 64), st.integers(1, 200))

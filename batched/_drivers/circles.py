@@ -116,7 +116,7 @@ def _in_the_way(driver: Asked, call: Call | None) -> list[Line]:
     `call` is None for one that has yet to come.
     """
     idents = [member.ident for member in tuple(driver.members) if member.ident is not None]
-    lines = [LINES[ident](ident) if ident in LINES else (ident,) for ident in idents]
+    lines = [LINES.get(ident, _alone)(ident) for ident in idents]  # in one step: a worker may end meanwhile
     if call is not None:
         parts = {call, *call.parts}
         running = [(line[: at + 1], batch) for line in lines for at, batch in _batches_of(line)]
@@ -124,6 +124,11 @@ def _in_the_way(driver: Asked, call: Call | None) -> list[Line]:
         if sum([items for _, items in has]) == call.unanswered:  # else a list may fail by the rest
             return [line for line, _ in has]
     return lines if len(lines) >= driver.options.max_concurrent_batches else []
+
+
+def _alone(worker: int) -> Line:
+    """Return the line of a worker beside which no other threads stand."""
+    return (worker,)
 
 
 def _batches_of(line: Line) -> list[tuple[int, Batch]]:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import batched
-from batched._drivers import circles
+from batched._drivers import circles, stages
 from tests.kit.gate import PATIENCE_S, Gate, until
 from tests.kit.script import run_script
 from tests.kit.threads import workers
@@ -255,6 +255,22 @@ def test_a_worker_that_has_ended_is_forgotten() -> None:
     for one in (*fns, shared):
         one.shutdown()
     assert not circles.WORKERS & set(seen)
+
+
+def test_a_worker_of_stages_may_end_while_others_look_at_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To look whether its other threads are noted, and which they are, would be two steps."""
+
+    class Ending(dict[Any, Any]):
+        def __contains__(self, worker: object) -> bool:
+            return self.pop(worker, None) is not None
+
+    monkeypatch.setattr(circles, "LINES", Ending())
+    monkeypatch.setattr(stages, "LINES", circles.LINES)
+    inner = batched.dynamically(lambda items: items, timeout_ms=0, finish=list)
+    outer = batched.dynamically(lambda items: [inner(item) for item in items], timeout_ms=0)
+    assert inner.submit(0).result(PATIENCE_S) == 0
+    assert circles.LINES
+    assert outer.submit(1).result(PATIENCE_S) == 1
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from batched._api.streams import AsyncStream
 from batched._clock import monotonic
 from batched._core.call import Call
-from batched._drivers.wakeups import Outbox, ask
+from batched._drivers.wakeups import Outbox, ask, wake
 from batched._logs import log
 from batched._remote.failures import encoded_error, encoded_rows, unsent
 from batched._remote.frames import (
@@ -434,9 +434,9 @@ class Session(asyncio.BufferedProtocol):
             is_sent = self._send_from_worker(number, began, call)
         except Exception:  # noqa: BLE001  it is met once more, by the loop
             is_sent = False
-        if not is_sent:
-            call.waiter = self, number, began, served
-            ask(self._loop, self.answered, [call])
+        if not is_sent:  # as all others; it may be told of once more, if an item of it has failed amid a stream
+            call.waits_at, call.waiter = self._host.answers, (self, number, began, served)
+            wake([call])
 
     def _send_from_worker(self, number: int, began: float, call: Call) -> bool:
         """Send a small answer, if nothing else is to be sent; return whether it is on its way."""

@@ -393,3 +393,23 @@ def test_a_piece_that_cannot_be_sent_ends_its_stream_with_the_reason() -> None:
             next(pieces)
         assert ended.wait(PATIENCE_S)
     fn.shutdown()
+
+
+@pytest.mark.parametrize("last", [batched.DONE, ValueError("last")])
+def test_an_item_that_ends_before_the_others_is_answered_once(
+    last: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The worker tells of its call as it ends, and once more at the end of the function."""
+
+    @batched.dynamically(timeout_ms=0)
+    def fn(items: list[int]) -> Iterator[list[Any]]:
+        yield items
+        yield [last for _ in items]
+
+    with served(fn) as server:
+        call = server.connect().fn
+        for _ in range(3):
+            answer = call.options(return_exceptions=True).submit(1).result(PATIENCE_S)
+            assert answer == [1] if last is batched.DONE else repr(answer) == repr(last)
+    fn.shutdown()
+    assert not [each for each in caplog.records if each.levelname == "ERROR"]

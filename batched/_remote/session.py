@@ -434,7 +434,7 @@ class Session(asyncio.BufferedProtocol):
             is_sent = self._send_from_worker(number, began, call)
         except Exception:  # noqa: BLE001  it is met once more, by the loop
             is_sent = False
-        if not is_sent:  # as all others; it may be told of once more, if an item of it has failed amid a stream
+        if not is_sent:  # as all others: it may be told of once more, if its item has ended amid a stream
             call.waits_at, call.waiter = self._host.answers, (self, number, began, served)
             wake([call])
 

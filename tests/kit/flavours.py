@@ -126,6 +126,7 @@ class Tasks(Flavour):
             if left:
                 self.loop.run_until_complete(asyncio.wait(left, timeout=PATIENCE_S))
             self.loop.run_until_complete(self.loop.shutdown_asyncgens())
+            self.loop.run_until_complete(asyncio.sleep(0))  # ends a generator that was collected meanwhile
             self.loop.close()
 
     def run(self, coroutine: Any) -> Any:

@@ -27,6 +27,7 @@ ASKS_FOR: dict[str, tuple[str, ...]] = {
         "test_equal_items_in_flight_run_once",
         "test_the_result_of_one_item_is_the_functions_own_even_a_list",
         "test_memory_views_are_copied",
+        "test_memory_belongs_to_its_caller",
         "test_rows_made_in_inference_mode_are_copied",
         "test_what_holds_no_view_is_the_object_that_the_function_made",
         "test_what_only_looks_like_an_array_is_handed_out_as_it_is",

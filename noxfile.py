@@ -29,6 +29,8 @@ nox.options.sessions = ["lint", "types", "docs", "tests"]
 
 # More than cores: half of the time of a test is a wait, for a thread, a process or a socket.
 WORKERS = ("-n", "4", "--dist", "worksteal")
+BUSY = ("-n", "2", "--dist", "worksteal")
+"""Where tests compute, install, or load a model: more at once would come past their time limits."""
 THOROUGH = "--hypothesis-profile=soak"
 NUMBERS = re.compile(r"from hypothesis|kit\.effort|kit\.batcher_rules")
 """What a file imports if the profile says how much its tests do."""
@@ -133,7 +135,7 @@ def must_pass(
     session: nox.Session,
     command: str,
     *options: str,
-    workers: Sequence[str] = WORKERS,
+    workers: Sequence[str] = BUSY,
     **named: dict[str, str],
 ) -> None:
     """Run tests with the Python of `command`; the session fails with them."""
@@ -250,7 +252,7 @@ def parallel(session: nox.Session) -> None:
     With pytest-run-parallel, and without torch. The free-threaded Python is the one that `.ci/pythons` has
     built, if it has. Tests that threads cannot run at once are marked `thread_unsafe`, with the reason.
     """
-    run = ("-m", "pytest", *WORKERS, "--parallel-threads=2", *(session.posargs or SHARED))
+    run = ("-m", "pytest", *BUSY, "--parallel-threads=2", *(session.posargs or SHARED))
     with tempfile.TemporaryDirectory() as folder:
         python(session, "uv", "venv", "-q", "--python", sys.executable, folder)
         packages = (*needed(), "pytest-run-parallel")

@@ -11,12 +11,9 @@ class ExtraRuns:
 
     def __init__(self) -> None:
         self._first = self._all = 0.0  # seconds, which fade
-        self.left_s = 0.0  # what the search in progress is expected to take
-
-    @property
-    def factor(self) -> float:
+        self.factor = 1.0
         """The time of all runs of a batch, relative to that of one."""
-        return max(self._all / self._first, _WEIGHT) if self._first else 1.0
+        self.left_s = 0.0  # what the search in progress is expected to take
 
     @property
     def until_answer(self) -> float:
@@ -28,13 +25,19 @@ class ExtraRuns:
         fade = 1.0 - _WEIGHT
         self._first = self._first * fade + expected
         self._all = self._all * fade + seconds
+        self._relate()
         if divided:
             self.left_s += max(self.factor * expected - seconds, 0.0)
 
     def ran_again(self, seconds: float, expected: float) -> None:
         """Note a run of a part."""
         self._all += seconds
+        self._relate()
         self.left_s = max(self.left_s - max(seconds, expected), 0.0)
+
+    def _relate(self) -> None:
+        if self._first:
+            self.factor = max(self._all / self._first, _WEIGHT)
 
     def left(self, waiting: float) -> float:
         """Return what is left of searches, of which parts of so many seconds wait."""

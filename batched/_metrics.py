@@ -34,6 +34,10 @@ COUNTERS: dict[str, tuple[str, Callable[[Stats], float]]] = {
         "Items dropped before they ran because of their deadline: it had passed, or could no longer be met",
         lambda s: s.total_expired,
     ),
+    "late_items": (
+        "Processed items of which the deadline passed while they ran: their callers got a TimeoutError",
+        lambda s: s.total_late,
+    ),
     "rejected_items": ("Items rejected because the queue had no room", lambda s: s.total_rejected),
     "refused_items": (
         "Items refused on arrival because they would have missed their deadline",

@@ -29,6 +29,7 @@ Figures = dict[tuple[str, str, str], float]
 """Each figure, by its metric, the name of its function, and the bound of a bucket, "" for none."""
 
 _WAITS = "batched_wait_seconds_bucket"
+_LOST = ("rejected_items_total", "refused_items_total", "expired_items_total", "late_items_total")
 _PATIENCE_S = 5.0
 _DAY_S = 86_400
 _NAME = 12  # characters of the name of a function, however narrow the terminal is
@@ -54,7 +55,7 @@ class Row:
     """The share of the time in which slots were in use, from 0 to 1."""
     failed_per_s: float
     refused_per_s: float
-    """Items that were rejected, refused, or late."""
+    """Items that were rejected, refused, or late: before they ran, or as they ran."""
 
 
 def read(page: str) -> Figures:
@@ -112,7 +113,7 @@ def _row(name: str, bounds: list[str], before: Figures, now: Figures, seconds: f
         grown("execution_seconds_sum") / runs * 1000 if runs else nan,
         min(grown("busy_seconds_total") / seconds / max(gauge("slots"), 1.0), 1.0),
         grown("failed_items_total") / seconds,
-        sum(map(grown, ("rejected_items_total", "refused_items_total", "expired_items_total"))) / seconds,
+        sum(map(grown, _LOST)) / seconds,
     )
 
 

@@ -29,6 +29,7 @@ from batched._core.hooks import HOOKS, Feature, Run
 from batched._core.inbox import Inbox
 from batched._core.keyed_queues import KeyedQueues
 from batched._core.keys import KnownKeys, fault_of, keys_of
+from batched._core.late import late_items
 from batched._core.lessons import NOTHING, Lessons, of_all
 from batched._core.options import Options, have_changed, knows_lengths
 from batched._core.queue import Queue
@@ -655,6 +656,7 @@ class Batcher(Inbox):
         gone = batch.prune()
         if gone and started is not None:
             self.counters.left(gone, sum(stop - start for _, start, stop in gone), started)
+            self.counters.late += sum(map(late_items, gone))
         for call, start, stop in gone:
             if started is None:
                 self.counters.dropped(call, stop - start)

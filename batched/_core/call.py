@@ -357,6 +357,11 @@ class Divides(Protocol):
         """Whether a caller of a cache waits for it."""
         ...
 
+    @property
+    def has_expired(self) -> bool:
+        """Whether no caller waits for it any more, because of a deadline."""
+        ...
+
     def take(self, part: Call) -> tuple[Sequence[Call], Sequence[Call]]:
         """Take the answer of a part; return the calls that are done with it, and the parts to drop."""
         ...

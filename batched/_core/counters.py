@@ -76,6 +76,7 @@ class Counters:
         self.cancelled: int = 0
         self.expired: int = 0
         self.given_up: int = 0
+        self.late: int = 0
         self.copies: int = 0
         self.joined: int = 0
         self._has_steps = False
@@ -255,6 +256,7 @@ class Counters:
             total_cancelled=self.cancelled,
             total_expired=self.expired,
             total_given_up=self.given_up,
+            total_late=self.late,
             total_rejected=self.rejected,
             total_refused=self.refused,
             total_cached=self.cached,

@@ -18,6 +18,7 @@ _NEARLY_ALL = 0.9  # of the time of all stages
 _FELT = 0.05  # of the time
 _UNLIKE = 1.0  # percent of padding: with less, lengths hardly differ
 _MANY_COPIES = 20.0  # percent
+_MANY_LATE = 0.01  # of the items
 _LOOKS = 24  # batches of several items: with fewer, little is known of lengths
 _SHORT_S = 200e-6  # batches that take less are not looked at
 _BEHIND = 0.75  # of the time of a batch: items that wait for longer were left out of a full one, ...
@@ -312,7 +313,8 @@ def _fits(items: int) -> str:
 
 def _losing(stats: Stats) -> bool:
     """Whether items have been late, or would have been: then deadlines say how large batches are."""
-    return bool(stats.total_expired or stats.total_refused or StartReason.DEADLINE in stats.closed)
+    late = stats.total_expired or stats.total_refused or stats.total_late
+    return bool(late or StartReason.DEADLINE in stats.closed)
 
 
 def _has_room_for_more(stats: Stats, options: Options) -> bool:
@@ -423,18 +425,38 @@ def _losses(stats: Stats, options: Options) -> Iterator[str]:
         )
     if stats.total_failed:
         yield f"{stats.total_failed:,} of {_count(stats.total_processed, 'item', 'items')} failed."
+    yield from _misses(stats)
+    if stats.total_rejected:
+        rejected = _count(stats.total_rejected, "item was", "items were")
+        yield f"{rejected} rejected, because the queue had no room."
+
+
+def _misses(stats: Stats) -> Iterator[str]:
+    """Say which items missed their deadlines, or would have."""
     if stats.total_expired > stats.total_given_up:
         late = _count(stats.total_expired - stats.total_given_up, "item", "items")
         yield f"{late} missed the deadline before a batch started."
+    if stats.total_late:
+        yield _late(stats)
     if stats.total_given_up:
         given_up = _count(stats.total_given_up, "item was", "items were")
         yield f"{given_up} dropped while waiting, because too little time was left before the deadline."
     if stats.total_refused:
         refused = _count(stats.total_refused, "item was", "items were")
         yield f"{refused} refused on arrival, because the deadline could not have been met."
-    if stats.total_rejected:
-        rejected = _count(stats.total_rejected, "item was", "items were")
-        yield f"{rejected} rejected, because the queue had no room."
+
+
+def _late(stats: Stats) -> str:
+    """Say how many items ran in vain; and if that is a good part of them, what would help."""
+    late = _count(stats.total_late, "item was", "items were")
+    told = f"{late} still running when the deadline passed, so the results reached no caller"
+    if stats.total_late < _MANY_LATE * stats.total_processed:
+        return f"{told}."
+    mean_ms, long_ms = stats.processing_time.mean * 1000, stats.processing_time.percentile(99) * 1000
+    return (
+        f"{told}: batches take {short(mean_ms)} ms on average, and 1% of them {short(long_ms)} ms or longer; "
+        f"a longer deadline_ms, or shorter batches, would help."
+    )
 
 
 def _count(number: int, one: str, several: str) -> str:

@@ -122,6 +122,9 @@ class Stats:
     """Dropped before they ran because of their deadline: it had passed, or could no longer be met."""
     total_given_up: int = 0
     """Items of `total_expired` that were dropped before their deadline, because it could not be met."""
+    total_late: int = 0
+    """Items of `total_processed` of which the deadline passed while they ran: their callers got a
+    `TimeoutError`. Items that `cache` has several callers wait for are late once no caller waits any more."""
     total_rejected: int
     """Not accepted because the queue had no room. Items that made room for another tenant count here and in
     `total_cancelled`."""
@@ -255,12 +258,13 @@ class Stats:
 
     def _rows(self) -> list[tuple[str, str]]:
         """Return the table: what is shown, and how."""
+        late = f", {self.total_late} late" if self.total_late else ""
         closed = ", ".join(f"{count} {reason}" for reason, count in self.closed.items())
         rows = [
             ("queued", f"{self.queue_size}"),
             ("running", f"{self.running_items}{_running_for(self.running)}"),
             ("accepted", f"{self.total_accepted}"),
-            ("processed", f"{self.total_processed}, {self.total_failed} failed"),
+            ("processed", f"{self.total_processed}, {self.total_failed} failed{late}"),
             ("cancelled, expired", f"{self.total_cancelled}, {self.total_expired}"),
             ("rejected, refused", f"{self.total_rejected} (queue full), {self.total_refused} (too late)"),
             ("cached", f"{self.total_cached}"),

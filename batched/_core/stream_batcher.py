@@ -89,6 +89,7 @@ class StreamBatcher(Batcher):
         """Answer those of `calls`, which are over, that are late: a consumer may not look at its deadline."""
         late = [call for call in calls if call.missing and call.left is None]
         for call in late:
+            call.left = "expired"
             call.fail(TimeoutError(call.overdue(self._name)))
         self.answer(late)
 
@@ -137,6 +138,7 @@ class StreamBatcher(Batcher):
             batch.size -= 1  # at once: after a fault below, figures are balanced by what is left
             self.effects.released.append(piece[0])
             self.counters.left([piece], 1, piece[0].began)
+            self.counters.late += piece[0].left == "expired"
         self.counters.failed += batch.failed
         batch.failed = 0
 

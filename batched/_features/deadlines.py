@@ -17,7 +17,8 @@ from math import inf
 from typing import Any, Protocol
 
 from batched._core.call import Call
-from batched._core.hooks import Feature
+from batched._core.hooks import Feature, Run
+from batched._core.late import late_items
 from batched._core.lazy_heap import Deadlines
 from batched._core.options import Options
 from batched._core.river import River
@@ -25,7 +26,7 @@ from batched._policy.service_time import ServiceTime
 from batched._policy.window import StartReason
 from batched.errors import OverloadError
 
-_USED = ("queued", "look", "urgent", "start", "room")
+_USED = ("queued", "look", "urgent", "start", "room", "ended")
 
 
 class KnowsWaits(Protocol):
@@ -133,6 +134,14 @@ class WithDeadlines(Feature):
             room = (room + size) // 2
         left: int = queue.items
         return min(room, left)
+
+    def ended(self, run: Run) -> None:
+        """Count the items that are late: no caller waits for their results any more."""
+        if run.is_divided or hasattr(run.batch, "fresh"):  # they run again, or are counted as they leave
+            return
+        for piece in run.batch.slices:
+            if piece[0].left is not None or piece[0].parent is not None:
+                self.river.counters.late += late_items(piece)
 
     # -- calls that cannot be answered in time are given up, as soon as that is known ------------------------
 

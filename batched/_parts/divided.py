@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 from batched._core.call import Call, runs_of
+from batched._core.late import has_expired
 
 CallT = TypeVar("CallT", bound=Call)
 
@@ -96,6 +97,11 @@ class Divided(Call):
     def is_wanted(self) -> bool:
         """Whether a caller of a cache waits for it."""
         return self.parent is not None and self.parent.is_wanted
+
+    @property
+    def has_expired(self) -> bool:
+        """Whether no caller waits for it any more, because of a deadline."""
+        return has_expired(self)
 
     def enter(self, batcher: object) -> Sequence[Call]:  # noqa: ARG002  as for any call
         """Return the parts, to be queued."""

@@ -8,6 +8,7 @@ from typing import Any, Protocol, TypeAlias
 from batched._collate.own_copies import own_copy
 from batched._core.call import Call, note_of_item
 from batched._core.keys import Key
+from batched._core.late import has_expired
 from batched._core.tenants import Tenants, tenant_of
 from batched._parts.store import UNKNOWN
 from batched.errors import BatchError, is_error
@@ -221,6 +222,18 @@ class Miss:
     def is_wanted(self) -> bool:
         """Whether a caller waits for it."""
         return any(item.waiting for item in self.items)
+
+    @property
+    def has_expired(self) -> bool:
+        """Whether no caller waits for it any more, because of a deadline."""
+        is_late = False
+        for item in self.items:
+            for call in item.waiting:
+                if has_expired(call):
+                    is_late = True
+                elif call.left is None:
+                    return False
+        return is_late
 
     def abandon(self, error: BaseException) -> Sequence[Call]:
         """End the calls that wait for any of its items, with `error` if they have no answer; return them."""

@@ -128,6 +128,7 @@ def test_a_larger_batch_size_is_no_advice_where_something_else_limits_batches() 
         {"fits_memory": 24},
         {"total_expired": 1},
         {"total_refused": 1},
+        {"total_late": 1},
         {"closed": ALL_FULL | {"deadline": 1}},
         {"wait": times(*[0.007] * 100)},
         {"best_batch_size": 16},

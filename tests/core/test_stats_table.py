@@ -184,6 +184,7 @@ def test_a_batcher_that_has_done_nothing_says_so() -> None:
 @pytest.mark.parametrize(
     ("changes", "row", "text"),
     [
+        ({"total_late": 2}, "processed", "60, 7 failed, 2 late"),
         ({"apart_time": 0.042}, "kept apart by key", "0.042 s of 0.084 s"),
         ({"padding": Padding(75, 100)}, "padding", "25.0% of 100 elements"),
         ({"chosen": {"arrival": 4, "length": 2}}, "chosen by", "4 arrival, 2 length"),

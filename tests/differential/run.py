@@ -185,6 +185,7 @@ class Run:
         if (
             stats.total_accepted != stats.queue_size + stats.running_items + ended
             or min(stats.queue_size, stats.running_items, stats.total_cancelled) < 0
+            or stats.total_late > stats.total_processed
         ):
             self.work.violated(f"the counters do not add up:\n{stats}")
 

@@ -18,7 +18,7 @@ from tests.kit.calls import listed, single
 from tests.kit.river import StandInRiver
 
 BATCH_SIZE, THRESHOLD = 8, 4
-WATCHES = ("queued", "look", "urgent", "start", "room")
+WATCHES = ("queued", "look", "urgent", "start", "room", "ended")
 NOW = 100.0
 REASON = StartReason.WAITED
 

@@ -302,6 +302,7 @@ class BatcherRules(RuleBasedStateMachine):
         )
         assert stats.running_items == sum(len(batch) for batch, _ in self.running)
         assert stats.total_failed <= stats.total_processed
+        assert stats.total_late <= stats.total_processed
         assert stats.wait.count == stats.total_processed == stats.batch_size.sum
         assert stats.total_batches == sum(stats.closed.values()) == stats.processing_time.count
 

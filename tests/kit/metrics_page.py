@@ -30,6 +30,7 @@ def check_identities(figures: Figures) -> None:
     pending = figures["waiting_items",] + figures["running_items",]
     assert figures["accepted_items_total",] == pending + ended
     assert figures["failed_items_total",] <= figures["processed_items_total",]
+    assert figures["late_items_total",] <= figures["processed_items_total",]
     assert figures["real_elements_total",] <= figures["padded_elements_total",]
     for metric in ("wait_seconds", "execution_seconds", "batch_size_items"):
         buckets = [(float(key[1]), value) for key, value in figures.items() if key[0] == f"{metric}_bucket"]
@@ -61,7 +62,7 @@ def check_nothing_falls(before: dict[str, Figures], after: dict[str, Figures]) -
 
 def expected(stats: Stats) -> Figures:
     """What the page should say of a single batcher at rest."""
-    totals = ("accepted", "processed", "failed", "cancelled", "expired", "rejected", "cached")
+    totals = ("accepted", "processed", "failed", "cancelled", "expired", "late", "rejected", "cached")
     figures: Figures = {(f"{what}_items_total",): getattr(stats, f"total_{what}") for what in totals}
     figures["waiting_items",] = stats.queue_size
     figures["running_items",] = stats.running_items

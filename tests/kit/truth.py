@@ -163,6 +163,9 @@ class _Checks:
             r"(\S+) items? missed the deadline before a batch started\.": lambda late: (
                 number(late) == workload.late
             ),
+            r"(\S+) items? (?:was|were) still running when the deadline passed, .+\.": lambda late: (
+                number(late) == self.stats.total_late > 0
+            ),
             r"(\S+) items? (?:was|were) dropped while waiting, .+\.": lambda late: (
                 number(late) == workload.given_up
             ),

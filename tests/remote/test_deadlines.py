@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import batched
-from tests.kit.gate import PATIENCE_S, Gate
+from tests.kit.gate import PATIENCE_S, Gate, until
 from tests.kit.remote_server import serving
 
 pytestmark = pytest.mark.skipif(not hasattr(socket, "AF_UNIX"), reason="needs unix sockets")
@@ -106,3 +106,44 @@ def test_the_deadline_of_the_function_holds_while_its_server_stands_still(tmp_pa
         unbound = client.same.options(deadline_ms=None)
         assert unbound(1) == 1
         asyncio.run(main())
+
+
+def test_items_that_are_late_as_they_run_are_counted_in_the_server(tmp_path: Path) -> None:
+    """Of threads, of tasks and of maps, as soon as it has heard that they are late."""
+    gate = Gate(shut=True)
+
+    @batched.dynamically(timeout_ms=0, batch_size=1)
+    def held(items: list[int]) -> list[int]:
+        gate(items)
+        return items
+
+    @batched.dynamically(timeout_ms=0)
+    def same(items: list[int]) -> list[int]:
+        return items
+
+    bind = f"unix:{tmp_path}/s"
+    with serving(bind, functions={"held": held, "same": same}), batched.connect(bind) as client:
+        hasty = client.held.options(deadline_ms=100)
+
+        def be_late_in_thread() -> None:
+            with pytest.raises(TimeoutError):
+                hasty(1)
+            assert client.same(2) == 2  # the server has read what was sent before on this connection
+
+        def be_late_in_map() -> None:
+            with pytest.raises(TimeoutError):
+                list(hasty.map([1]))
+            assert client.same(2) == 2
+
+        async def be_late_in_task() -> None:
+            with pytest.raises(TimeoutError):
+                await hasty.acall(1)
+            assert await client.same.acall(2) == 2
+
+        ways = (be_late_in_thread, be_late_in_map, lambda: asyncio.run(be_late_in_task()))
+        for late, way in enumerate(ways, 1):
+            while len(gate.batches) < late:  # on a busy machine it may be late before it runs
+                way()
+            gate.let_through()
+            until(lambda processed=late: held.stats.total_processed == processed)
+            assert held.stats.total_late == late

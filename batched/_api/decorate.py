@@ -120,7 +120,7 @@ def _warn_of_one_item(func: Any) -> None:
         return
     try:
         parameters = [*signature_of(plain).parameters.values()]
-    except ValueError:  # it wraps a callable in C
+    except Exception:  # noqa: BLE001  it wraps a callable in C, or is a mock that says it is a function
         return
     if parameters and parameters[0].name in {"self", "cls"}:
         del parameters[0]

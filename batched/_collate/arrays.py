@@ -19,7 +19,7 @@ from batched._collate.signature import Feature, Signature, Signatures
 from batched._collate.split import Splitter
 from batched._core.batch import Batch
 from batched._core.call import Call, Row, Slice, Wrapper
-from batched._core.options import ArrayOptions, told_of_options
+from batched._core.options import ArrayOptions, last_stage, told_of_options
 from batched._core.parameters import signature_of
 
 
@@ -35,7 +35,7 @@ class FeatureCollator:
         rounds = options.pad_to_lengths or options.pad_to_multiple_of
         self._lengths = FixedLengths(name, options) if rounds else None
         self._padder = Padder(options)
-        self._splitter = Splitter(name, options)
+        self._splitter = Splitter(last_stage(name, options), options)
         self.place = Merger(name, options).place
 
     def read(self, function: Wrapper, args: tuple[Any, ...], named: dict[str, Any], now: float) -> Call:

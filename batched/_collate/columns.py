@@ -57,8 +57,15 @@ class ColumnCollator(ListCollator):
     function, which has a default for it.
     """
 
-    def __init__(self, name: str, parameters: list[inspect.Parameter], *, streams: bool = False) -> None:
-        super().__init__(name, streams=streams)
+    def __init__(
+        self,
+        name: str,
+        parameters: list[inspect.Parameter],
+        *,
+        streams: bool = False,
+        last: str | None = None,
+    ) -> None:
+        super().__init__(name, streams=streams, last=last)
         self._signature = inspect.Signature(parameters)
         self._positions = [parameter.name for parameter in parameters if parameter.kind in _BY_POSITION]
         self._places = {parameter.name: at for at, parameter in enumerate(parameters)}

@@ -24,8 +24,10 @@ class ListCollator:
 
     chunk_size: int | None = None
 
-    def __init__(self, name: str, *, streams: bool = False) -> None:
+    def __init__(self, name: str, *, streams: bool = False, last: str | None = None) -> None:
+        """Read calls of the function of this name; the results are returned by it, or by the `last` stage."""
         self._name = name
+        self._last = last or name
         self._streams = streams  # then the function goes on with what it has yielded
         self._follows = False  # whether results of which the number is right have been looked at
 
@@ -199,13 +201,13 @@ class ListCollator:
                     return rows
                 raise BatchError(self._miscounted(len(rows), size))
         raise ResultTypeError(
-            f"{self._name} must return one result per item, as a list, tuple or array, "
+            f"{self._last} must return one result per item, as a list, tuple or array, "
             f"not {type(outputs).__qualname__}{remedy(outputs)}"
         )
 
     def _columns(self, size: int) -> str:
         return (
-            f"{self._name} returned {size} results for its first batch of {size} items, and each of them has "
+            f"{self._last} returned {size} results for its first batch of {size} items, and each of them has "
             f"{size} elements, so they are taken for columns, not for one result per item: write "
             f"`return list(zip(*outputs))`; or, if each is the result of an item, return one array, or a "
             f"list of arrays of one shape"
@@ -213,7 +215,7 @@ class ListCollator:
 
     def _miscounted(self, results: int, items: int) -> str:
         return (
-            f"{self._name} returned {results} {'result' if results == 1 else 'results'} for a batch of "
+            f"{self._last} returned {results} {'result' if results == 1 else 'results'} for a batch of "
             f"{items} {'item' if items == 1 else 'items'}; it must return one result per item, in the same "
             f"order: None or an exception for an item without a result"
         )

@@ -14,7 +14,7 @@ from numbers import Real
 from operator import index
 from typing import Any, Protocol, TypeAlias, cast, runtime_checkable
 
-from batched._core.parameters import signature_of
+from batched._core.parameters import is_async_def, signature_of
 
 Check: TypeAlias = Callable[[str, Any], Any]
 
@@ -159,7 +159,7 @@ def a_callable(name: str, value: Any, of: str, takes: int | None = None) -> Any:
 def a_function(name: str, value: Any, of: str = "one item", takes: int | None = None) -> Any:
     """Accept such a callable, but no coroutine function."""
     a_callable(name, value, of, takes)
-    if iscoroutinefunction(value):
+    if is_async_def(value):
         raise TypeError(f"{name} must be a plain function, not `async def`, got {value!r}")
     return value
 

@@ -521,6 +521,11 @@ def has_stages(options: Options) -> bool:
     return options.prepare is not None or options.finish is not None
 
 
+def last_stage(name: str, options: Options) -> str:
+    """Return what makes one result per item for the function of this `name`, as errors name it."""
+    return name if options.finish is None else f"finish of {name}"
+
+
 def knows_lengths(options: Options) -> bool:
     """Whether with these options the length of each item is known from the start."""
     return (

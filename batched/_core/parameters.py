@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from importlib import import_module
-from inspect import Signature, signature
+from inspect import Signature, iscoroutinefunction, signature
 from typing import Any
 
 _IS_LAZY = sys.version_info >= (3, 14)
@@ -22,6 +22,14 @@ if _IS_LAZY:
 def signature_of(function: Callable[..., Any], *, follow_wrapped: bool = True) -> Signature:
     """Return the signature of a function; `TypeError` or `ValueError` if it has none, as some in C."""
     return signature(function, follow_wrapped=follow_wrapped, **_LATER)
+
+
+def is_async_def(function: object) -> bool:
+    """Whether a function of the user's is `async def`."""
+    try:
+        return iscoroutinefunction(function)
+    except Exception:  # noqa: BLE001  a mock or a proxy that says it is a function: it has no code
+        return False
 
 
 def annotations_of(function: Any) -> Any:

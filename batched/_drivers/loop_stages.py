@@ -97,6 +97,7 @@ class StagedLoopDispatcher(LoopDispatcher):
         passage = self._passages[batch] = Passage(batch)
         with passage.stage("prepare"):
             steps: Steps = batch.run(self.collator)
+            passage.steps = steps
             if steps.prepares is not None:
                 steps.prepared(await _value(steps.prepares, steps.prepare))
         await self._function.enter(batch)

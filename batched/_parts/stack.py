@@ -17,7 +17,7 @@ from batched._core.hooks import Feature
 from batched._core.keyed_queues import KeyedQueues
 from batched._core.lazy_heap import Deadlines
 from batched._core.length_queue import LengthQueue
-from batched._core.options import ArrayOptions, Options, knows_lengths
+from batched._core.options import ArrayOptions, Options, knows_lengths, last_stage
 from batched._core.queue import Queue
 from batched._core.tenants import Tenants
 from batched._features.backlog import Backlog, KnowsWorkers, SharedBacklog
@@ -86,9 +86,10 @@ def _kind_of(
     """Return the collator for the items of a function, its kind of queue, and how items are measured."""
     if isinstance(options, ArrayOptions):
         return FeatureCollator(name, options), KeyedQueues, length_in_list
+    last = last_stage(name, options)
     if takes_columns(parameters := parameters_of(func, bound=bound)):
-        return ColumnCollator(name, parameters, streams=streams), KeyedQueues, length_in_columns
-    return ListCollator(name, streams=streams), Queue, length_in_list
+        return ColumnCollator(name, parameters, streams=streams, last=last), KeyedQueues, length_in_columns
+    return ListCollator(name, streams=streams, last=last), Queue, length_in_list
 
 
 def _new_queue(

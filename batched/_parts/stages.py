@@ -7,7 +7,7 @@ and beside which other batch.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from inspect import iscoroutinefunction, unwrap
+from inspect import unwrap
 from types import FunctionType
 from typing import Any, Self, cast
 
@@ -15,7 +15,7 @@ from batched._clock import monotonic
 from batched._core.batch import Batch
 from batched._core.call import Call, Wrapper
 from batched._core.options import Options, has_stages
-from batched._core.parameters import signature_of
+from batched._core.parameters import is_async_def, signature_of
 from batched._parts.layers import Divisible
 from batched.errors import RestartWorker, error_behind
 
@@ -25,7 +25,7 @@ _IN_WORDS = {"prepare": "preparing", "function": "running", "finish": "finishing
 class Steps:
     """One batch on its way: each step is to be taken once, in this order."""
 
-    __slots__ = ("_args", "_function", "_named", "finishes", "prepares")
+    __slots__ = ("_args", "_function", "_named", "finishes", "given", "prepares")
 
     def __init__(
         self,
@@ -42,6 +42,8 @@ class Steps:
         """The function of the last stage, None if there is none."""
         self._args = args
         self._named = named
+        self.given: int | None = None
+        """How many elements `prepare` has returned, if that is a list or a tuple."""
 
     @property
     def last(self) -> str:
@@ -57,6 +59,7 @@ class Steps:
     def prepared(self, inputs: Any) -> None:
         """Have the function be given `inputs`."""
         self._args = (inputs,)
+        self.given = len(inputs) if type(inputs) in {list, tuple} else None
 
     def run(self) -> Any:
         """Return the outputs of the function."""
@@ -93,7 +96,15 @@ class Passage:
         self.seconds.append(monotonic() - self._began)
         if error is not None:
             note_stage(error, self._stage, self.batch)
+            self._note_prepared(error)
         return None
+
+    def _note_prepared(self, error: BaseException) -> None:
+        """Note on `error` that the number of results is wrong because `prepare` has returned as many."""
+        returned = getattr(self.batch, "returned", None)
+        if returned is not None and self.steps.given == returned:
+            elements = "element" if returned == 1 else "elements"
+            error.add_note(f"prepare returned {returned} {elements} for these, which the function was given")
 
 
 class _Staged:
@@ -235,7 +246,7 @@ def _is_ours(note: object) -> bool:
 
 def is_async_stage(stage: Any) -> bool:
     """Whether a stage, which may be an object that is called, is `async def`."""
-    return iscoroutinefunction(stage) or iscoroutinefunction(getattr(stage, "__call__", None))  # noqa: B004
+    return is_async_def(stage) or is_async_def(getattr(stage, "__call__", None))  # noqa: B004
 
 
 def refuse_async(options: Options, *, is_async: bool, name: str) -> None:

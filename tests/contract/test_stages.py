@@ -213,13 +213,35 @@ def test_a_restart_in_any_stage_reaches_callers_as_its_cause(flavour: Flavour, s
 
 
 def test_the_number_of_results_is_judged_after_the_last_stage(flavour: Flavour) -> None:
-    fn = flavour.decorate(identity, finish=lambda outputs: outputs[1:])
-    with pytest.raises(batched.BatchError, match="one result per item"):
+    fn = flavour.decorate(identity, finish=lambda outputs: outputs[1:], name="halved")
+    with pytest.raises(batched.BatchError, match="one result per item") as caught:
         flavour.call(fn, [1, 2])
     flavour.close(fn)
+    assert str(caught.value).startswith("finish of halved returned 1 result for a batch of 2 items")
     short = flavour.decorate(lambda items: items[:1], finish=lambda outputs: outputs * 2)
     assert flavour.call(short, [1, 2]) == [1, 1]
     flavour.close(short)
+
+
+def test_a_wrong_number_of_results_that_comes_from_prepare_is_told_so(flavour: Flavour) -> None:
+    """The function has a result for each element that it was given."""
+    fn = flavour.decorate(identity, prepare=lambda items: items[1:])
+    with pytest.raises(batched.BatchError) as caught:
+        flavour.call(fn, [1, 2, 3])
+    assert "prepare returned 2 elements for these, which the function was given" in caught.value.__notes__
+    flavour.close(fn)
+    of_function = flavour.decorate(lambda items: items[1:], prepare=identity)
+    with pytest.raises(batched.BatchError) as caught:
+        flavour.call(of_function, [1, 2, 3])
+    assert not any(note.startswith("prepare") for note in caught.value.__notes__)
+    flavour.close(of_function)
+
+
+def test_outputs_of_arrays_that_finish_has_made_are_named_by_it(flavour: Flavour) -> None:
+    fn = flavour.decorate_arrays(lambda features: features["a"], finish=lambda outputs: outputs[1:], name="f")
+    with pytest.raises(batched.BatchError, match="^finish of f must return one row for each row"):
+        flavour.call(fn, {"a": np.zeros((3, 1))})
+    flavour.close(fn)
 
 
 def test_current_batch_is_known_in_each_stage(flavour: Flavour) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import wraps
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -51,4 +52,16 @@ def test_a_callback_is_refused_for_what_it_takes_itself_only() -> None:
     assert not hasattr(Proxy(), "__code__")
     for callback in (with_database, Proxy()):
         batched.Workers(1, initializer=callback).shutdown()
-    batched.dynamically(list, on_batch=with_database)
+        batched.dynamically(list, on_batch=callback)
+
+
+@pytest.mark.parametrize("option", ["on_batch", "group_by", "fair_by", "prepare", "finish"])
+def test_a_mock_that_says_it_is_a_function_is_taken_for_one(option: str) -> None:
+    """It has no code that could say more. Not in the place of the batch function."""
+
+    def one(item: Any) -> None: ...
+
+    options: Any = {option: Mock(spec=one, side_effect=lambda item: item)}
+    fn = batched.dynamically(list, **options)
+    assert fn([1]) == [1]
+    fn.shutdown()

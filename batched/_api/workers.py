@@ -14,6 +14,7 @@ from batched._clock import monotonic
 from batched._core.batch_fault import in_words
 from batched._core.option_checks import a_callable, a_string, as_float
 from batched._drivers.worker_pool import PoolWorker, Served, WorkerPool
+from batched._locks import Freed, Guard
 
 StateT = TypeVar("StateT")
 
@@ -233,18 +234,20 @@ class Workers(Generic[StateT]):
 
 
 _by_token: WeakValueDictionary[str, Workers[Any]] = WeakValueDictionary()
+_making = Guard()  # of two threads that unpickle the same workers, one makes them
 
 
 def _unpickled(
     kind: type[Workers[Any]], token: str, weight: float | None, given: tuple[tuple[str, ...], Any, str]
 ) -> Workers[Any]:
     """Return the workers of this token, which each process makes once, or a view of them."""
-    whole = _by_token.get(token)
-    if whole is None:
-        names, initializer, name = given
-        made = kind(names, initializer=initializer, name=name)
-        made._token = token  # noqa: SLF001
-        whole = _by_token.setdefault(token, made)
+    with Freed(_making.lock), _making.lock:
+        whole = _by_token.get(token)
+        if whole is None:
+            names, initializer, name = given
+            whole = kind(names, initializer=initializer, name=name)
+            whole._token = token  # noqa: SLF001
+            _by_token[token] = whole
     return whole if weight is None else whole.weighted(weight)
 
 

@@ -157,8 +157,10 @@ class Outbox:
                 self.release(calls)
                 if self.lists and self.lists[0] is calls:  # else the loop was run once more meanwhile
                     self.lists.popleft()
-        except BaseException:  # Ctrl-C
+        except BaseException as error:
             asyncio.get_running_loop().call_soon(self.empty)
+            if isinstance(error, Exception):  # no Ctrl-C, but a fault of this library: it would come again
+                self.lists.popleft()
             raise
 
 

@@ -16,7 +16,7 @@ from batched._api.streams import AsyncStream
 from batched._clock import monotonic
 from batched._core.call import Call
 from batched._drivers.wakeups import Outbox, ask, wake
-from batched._logs import log
+from batched._logs import log, log_error
 from batched._remote.failures import encoded_error, encoded_rows, unsent
 from batched._remote.frames import (
     CALL_ROW,
@@ -607,7 +607,11 @@ def send_answers(calls: list[Call]) -> None:
     for call in calls:
         theirs.setdefault(call.waiter[0], []).append(call)
     for session, answered in theirs.items():
-        session.answered(answered)
+        try:
+            session.answered(answered)
+        except Exception:  # noqa: BLE001  a fault of this library: its calls would wait for ever
+            log_error("answers could not be sent: a connection is closed")
+            session.abort()
 
 
 def _many(call: Call) -> bool | None:

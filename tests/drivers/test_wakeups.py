@@ -124,6 +124,31 @@ def test_a_loop_that_is_closed_keeps_no_calls() -> None:
     assert [call() for call in calls] == [None, None]
 
 
+def test_a_release_that_fails_is_tried_once_and_the_others_come_after_it() -> None:
+    """It would fail again, for ever."""
+    tried: list[str] = []
+    all_tried = asyncio.Event()
+
+    def release(calls: list[Any]) -> None:
+        tried.extend(calls)
+        if "last" in calls:
+            all_tried.set()
+        if "fails" in calls:
+            raise ValueError
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda *_: None)
+        outbox: Any = Outbox(loop, release)
+        outbox.lists.extend([["first"], ["fails"], ["last"]])
+        loop.call_soon(outbox.empty)
+        await asyncio.wait_for(all_tried.wait(), PATIENCE_S)
+        await asyncio.sleep(0)
+
+    asyncio.run(main())
+    assert tried == ["first", "fails", "last"]
+
+
 class ClosesMeanwhile(asyncio.SelectorEventLoop):
     """A loop that its own thread closes after another has seen that it is open."""
 

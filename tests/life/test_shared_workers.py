@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import pickle
 import threading
 import weakref
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -617,3 +619,27 @@ def test_a_state_that_was_made_on_an_event_loop_is_made_anew_with_the_loop(
         assert fn(1) is True
         assert len(made) == 2
         assert workers.stats.workers[0].restarts == 0
+
+
+class MadeTogether(batched.Workers[None]):
+    """Two that are made at once meet in the middle of it, if they can."""
+
+    meeting = threading.Barrier(2)
+    made = 0
+
+    def __init__(self, *args: Any, **named: Any) -> None:
+        with suppress(threading.BrokenBarrierError):
+            self.meeting.wait(0.2)
+        type(self).made += 1
+        super().__init__(*args, **named)
+
+
+def test_threads_that_unpickle_the_same_workers_at_once_get_the_same() -> None:
+    """As a process does that loads several functions: each would have threads, and models, of its own."""
+    MadeTogether.meeting.abort()
+    pickled = pickle.dumps(MadeTogether(1))  # these are gone with this line
+    MadeTogether.meeting.reset()
+    with ThreadPoolExecutor(2) as pool:
+        one, other = pool.map(pickle.loads, [pickled, pickled])
+    assert one is other
+    assert MadeTogether.made == 2

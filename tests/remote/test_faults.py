@@ -575,6 +575,40 @@ def test_a_server_without_memory_for_answers_ends_the_connection(
     assert "MemoryError" in caplog.text
 
 
+def test_answers_that_fail_to_be_sent_close_their_connection_only(
+    bind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a fault of this library: the calls would wait for ever, and the server try again without a pause."""
+    gate = Gate(shut=True)
+
+    @batched.dynamically(batch_size=4, timeout_ms=60_000)
+    def held(items: list[int]) -> list[int]:
+        gate(items)
+        return items
+
+    answered = session.Session.answered
+
+    def fail(self: session.Session, calls: list[Any]) -> None:
+        if any(call.results == 3 for call in calls):
+            raise ZeroDivisionError
+        answered(self, calls)
+
+    monkeypatch.setattr(session.Session, "answered", fail)
+    with (
+        serving(bind, functions={"held": held}),
+        batched.connect(bind) as client,
+        batched.connect(bind) as other,
+    ):
+        futures = [client.held.submit(item) for item in (1, 2, 3)]
+        fine = other.held.submit(4)
+        gate.wait_for_batch()
+        gate.open()
+        for future in futures:
+            assert isinstance(future.exception(PATIENCE_S), batched.DisconnectedError)
+        assert fine.result(PATIENCE_S) == 4
+        assert client.held([5, 6, 7, 8]) == [5, 6, 7, 8]
+
+
 def test_a_client_that_does_not_read_is_left_at_the_end(bind: str) -> None:
     """What it has not read by then is not sent, and its connection is not kept."""
     big = batched.dynamically(lambda items: [bytes(3_000_000)] * len(items), timeout_ms=0)

@@ -9,11 +9,14 @@ import socket
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Protocol
+from weakref import ref
 
 from batched._clock import monotonic
 from batched._core.call import Call
+from batched._drivers.deadline_watch import DeadlineWatch
 from batched._drivers.wakeups import FUTURE, settle
 from batched._remote.addresses import Address
 from batched._remote.failures import decoded_error, decoded_rows
@@ -80,6 +83,7 @@ class Caller(Protocol):
     name: str
     wire: WireTimes
     max_pieces: int
+    deadline_watch: DeadlineWatch
 
 
 class WireTimes:
@@ -137,6 +141,8 @@ class Link(ABC):
         """Numbers of calls to be sent, and the frames that have calls dropped."""
         self._fresh: list[tuple[_Sent, Request]] = []
         """Calls of which no byte has been sent, though their frames are made."""
+        self._is_there: Callable[[], Call | None] = _no_call
+        """Refers to the last question whether the server is there, while that has no answer."""
         self._ending: list[_Sent] = []
         """Calls that `end` has still to answer, or to have sent elsewhere."""
         self._places: dict[str, int] = {}
@@ -217,13 +223,39 @@ class Link(ABC):
         self.flush_soon()
 
     def expire(self, call: Call) -> None:
-        """Answer a future that is late, if it has not been sent: the server heeds the deadlines of others."""
+        """Answer a future that is late, if it has not been sent, or if the server stands still.
+
+        The server heeds the deadlines of those that were sent, as only it knows which of them have begun. So
+        it is asked whether it is there: that question is late, in its turn, if the server stands still.
+        """
         sent = self._sent.get(getattr(call, "key", 0))
-        if sent is None or sent.call is not call or sent.request is None or call.waits_at is not FUTURE:
+        if sent is None or sent.call is not call or call.waits_at is not FUTURE:
             return
-        self.cancel(call)
-        _fail(sent, TimeoutError(call.overdue(sent.caller.name)))
-        settle([call], sent.caller.name)
+        if call is self._is_there():
+            self.cancel(call)
+            now = monotonic()
+            for each in self._sent.copy().values():
+                if each.call.waits_at is FUTURE and (each.call.deadline or now) < now:
+                    self._end_late(each)
+        elif sent.request is not None:
+            self._end_late(sent)
+        elif (asked := self._is_there()) is None or not asked.missing:
+            self._ask_whether_it_is_there(sent.caller)
+
+    def _end_late(self, sent: _Sent) -> None:
+        call, name = sent.call, sent.caller.name
+        self.cancel(call, is_late=sent.request is None)
+        _fail(sent, TimeoutError(call.overdue(name)))
+        settle([call], name)
+
+    def _ask_whether_it_is_there(self, caller: Caller) -> None:
+        now = monotonic()
+        call = Call().begin(None, None, 1, False, now, now + self.terms.still_s)  # noqa: FBT003
+        self._is_there = ref(call)
+        call.waits_at, call.waiter = FUTURE, Future()
+        if self.begin(call, caller, Request(Kind.ASK, 0, None, b"is_there", [])):
+            self.flush_soon()
+            caller.deadline_watch.add(call, now + self.terms.still_s)
 
     @abstractmethod
     def flush_soon(self) -> None:
@@ -523,6 +555,10 @@ class Link(ABC):
                     continue
             told.append(_fail(sent, error))
             ending.pop()
+
+
+def _no_call() -> None:
+    """Stand for the reference to a question that was never asked."""
 
 
 def _fail(sent: _Sent, error: BaseException) -> Call:

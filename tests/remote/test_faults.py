@@ -25,6 +25,7 @@ import batched
 from batched._remote import session
 from batched._remote.frames import CALL_ROW, Flag, Kind, frame, frame_of_rows
 from batched._remote.greeting import ClientGreeting
+from batched._remote.server import Server
 from batched._remote.values import Pickles
 from tests.kit.effort import times
 from tests.kit.functions import plain_echo
@@ -264,7 +265,7 @@ def test_a_server_that_hangs_is_waited_for_so_long_only(
 ) -> None:
     """Whatever only its event loop can answer, before the connection and after it: greetings, and questions.
 
-    Calls of a server that has greeted wait for the function, as in one process.
+    Calls of a server that has greeted wait for the function, as in one process; futures that are late do not.
     """
     monkeypatch.setattr("batched._remote.client._STILL_S", 0.3)
     with process_serving(tmp_path, "double") as server:
@@ -292,6 +293,10 @@ def test_a_server_that_hangs_is_waited_for_so_long_only(
 
         asyncio.run(main())
         waiting = client.double.submit(3)
+        late = [client.double.options(deadline_ms=allowed_ms).submit(4) for allowed_ms in (1, 100)]
+        for each in late:
+            with pytest.raises(TimeoutError, match="deadline_ms="):
+                each.result(PATIENCE_S)
         server.signal(signal.SIGCONT)
         assert waiting.result(PATIENCE_S) == 6
         assert fresh.double(2) == 4
@@ -377,6 +382,35 @@ def test_cancelled_calls_are_dropped(bind: str) -> None:
         gate.open()
         assert first.result(PATIENCE_S) == -1
         assert gate.batches == [[-1]]
+
+
+def test_a_future_that_runs_past_its_deadline_is_answered_late(
+    bind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in one process, for as long as the server is there, though it says nothing of its own."""
+    monkeypatch.setattr("batched._remote.client._STILL_S", 0.3)
+    gate = Gate(shut=True)
+    asked: list[bytes] = []
+    answered = Server.answered
+
+    @batched.dynamically(timeout_ms=0)
+    def held(items: list[int]) -> list[int]:
+        gate(items)
+        return items
+
+    def note(self: Server, question: bytes, served: Any) -> Any:
+        asked.append(question)
+        return answered(self, question, served)
+
+    monkeypatch.setattr(Server, "answered", note)
+    with serving(bind, functions={"held": held}), batched.connect(bind) as client:
+        future = client.held.options(deadline_ms=50).submit(1)
+        until(lambda: asked or future.done())
+        while future.done():  # on a busy machine it may be late before it runs
+            future = client.held.options(deadline_ms=50).submit(1)
+            until(lambda future=future: asked or future.done())
+        gate.open()
+        assert future.result(PATIENCE_S) == 1
 
 
 def test_calls_that_were_late_before_a_server_read_them_never_run(bind: str) -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
+from functools import wraps
+from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction
 from math import inf
-from typing import Any, TypeVar
+from types import TracebackType
+from typing import Any, ParamSpec, TypeVar
 from weakref import ref
 
 from batched._clock import monotonic
@@ -72,25 +75,78 @@ class Request(Block):
 
 
 BlockT = TypeVar("BlockT", bound=Block)
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
-@contextmanager
-def deadline(ms: float) -> Iterator[None]:
+def deadline(ms: float) -> Deadline:
     """Give all calls of batched functions in a `with` block one deadline: they share what is left of it.
 
     A call that has a `deadline_ms` of its own has the sooner one, and so has an inner block; with
     `deadline_ms=None` it has that of the block. Calls in tasks and in `asyncio.to_thread` that the block
     starts are inside, too. Nothing else is ended at the deadline.
 
+    As a decorator of a function, `async def` too, it is such a block for each call of that function.
+
     Args:
-        ms: The milliseconds from now on.
+        ms: The milliseconds from the beginning of the block.
 
     Raises:
         ValueError: `ms` is not above 0, or more than a week.
+        TypeError: It decorates a generator function, which would run outside of the block.
+        RuntimeError: The same object is used for a second block.
 
     """
-    with block_of(_check("ms", ms), Block):
-        yield
+    return Deadline(_check("ms", ms))
+
+
+class Deadline:
+    """A `with` block that has a deadline, or what decorates functions with such blocks."""
+
+    __slots__ = ("_block", "_ms")
+
+    def __init__(self, ms: float) -> None:
+        self._ms = ms
+        self._block: AbstractContextManager[Block] | None = None
+
+    def __enter__(self) -> None:
+        if self._block is not None:
+            raise RuntimeError(
+                f"this batched.deadline({self._ms:.15g}) has had its block: write "
+                f"`with batched.deadline({self._ms:.15g}):` for each block, as its time begins there"
+            )
+        self._block = block_of(self._ms, Block)
+        self._block.__enter__()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        return None if self._block is None else self._block.__exit__(kind, error, trace)
+
+    def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
+        """Decorate a function: each of its calls is a block of its own."""
+        ms = self._ms
+        if isgeneratorfunction(function) or isasyncgenfunction(function):
+            name = getattr(function, "__qualname__", function)
+            raise TypeError(
+                f"batched.deadline cannot decorate {name}, a generator function: its body runs after "
+                f"the call has returned; write `with batched.deadline({ms:.15g}):` in its body"
+            )
+        if iscoroutinefunction(function):
+
+            @wraps(function)
+            async def awaited(*args: P.args, **named: P.kwargs) -> Any:
+                with Deadline(ms):
+                    return await function(*args, **named)
+
+            return awaited  # type: ignore[return-value]
+
+        @wraps(function)
+        def called(*args: P.args, **named: P.kwargs) -> R:
+            with Deadline(ms):
+                return function(*args, **named)
+
+        return called
 
 
 @contextmanager

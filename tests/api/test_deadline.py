@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import gc
+import inspect
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
@@ -235,4 +236,56 @@ def test_a_late_call_of_a_block_names_the_block() -> None:
 def test_a_deadline_is_above_zero(ms: float) -> None:
     """Others are refused at the door."""
     with pytest.raises(ValueError, match="ms must be"), batched.deadline(ms):
+        pass
+
+
+def test_a_decorated_function_is_a_block_at_each_call() -> None:
+    """Also one that is `async def`, of which most runs after it has been called, and a method."""
+    gate = Gate(shut=True)
+    fn = batched.dynamically(gate, batch_size=1, timeout_ms=0)
+    fn.submit(0)
+    gate.wait_for_batch()
+
+    class Service:
+        @batched.deadline(20)
+        def ask(self, number: int) -> int:
+            """Ask for one."""
+            return fn(number)
+
+        @batched.deadline(20)
+        async def ask_later(self, number: int) -> int:
+            return await asyncio.wait_for(fn.acall(number), PATIENCE_S)
+
+    for _ in range(2):
+        with pytest.raises(TimeoutError, match="its `batched.deadline` has left"):
+            Service().ask(1)
+        with pytest.raises(TimeoutError, match="its `batched.deadline` has left"):
+            asyncio.run(Service().ask_later(number=2))
+    assert inspect.iscoroutinefunction(Service.ask_later)
+    assert Service.ask.__doc__ == "Ask for one."
+    gate.open()
+    assert Service().ask(3) == asyncio.run(Service().ask_later(3)) == 3
+    fn.shutdown()
+
+
+def test_no_generator_function_is_decorated() -> None:
+    """Its body would run outside of the block, without a deadline."""
+
+    def pieces() -> Iterator[int]:
+        yield 1
+
+    async def later() -> AsyncIterator[int]:
+        yield 1
+
+    for function in (pieces, later):
+        with pytest.raises(TypeError, match=r"write `with batched.deadline\(20\):`"):
+            batched.deadline(20)(function)
+
+
+def test_each_block_has_an_object_of_its_own() -> None:
+    """One that was made elsewhere, once for all, says what to write."""
+    limit = batched.deadline(ENDLESS_MS)
+    with limit, pytest.raises(RuntimeError, match=r"write `with batched.deadline\(60000\):` for each"), limit:
+        pass
+    with pytest.raises(RuntimeError, match=r"write `with batched.deadline\(60000\):` for each"), limit:
         pass

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import partial, update_wrapper
 from inspect import Signature, iscoroutinefunction
 from types import FunctionType, MethodType
@@ -25,6 +25,7 @@ from batched._core.options import (
     CallOptions,
     Options,
     options_told,
+    where_taken,
 )
 from batched._core.parameters import annotations_of
 from batched._drivers.event_loop import LoopDriver
@@ -143,6 +144,28 @@ else:
             if view is None:
                 raise AttributeError(self._read.__name__)
             return self._read(view)
+
+
+class _OptionName:
+    """The name of an option, which is no attribute of a decorated function: setting it would change nothing.
+
+    Unless the function itself has an attribute of this name.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, view: Bindable[Any] | None, owner: type | None = None) -> Any:
+        if view is not None and self._name in vars(view):
+            return vars(view)[self._name]
+        raise self._refusal(view)
+
+    def __set__(self, view: Bindable[Any], value: object) -> None:
+        raise self._refusal(view)
+
+    def _refusal(self, view: Bindable[Any] | None) -> AttributeError:
+        what = f"a decorated function has no attribute {self._name!r}{where_taken(self._name)}"
+        return AttributeError(what, name=self._name, obj=view)
 
 
 class _Documentation:
@@ -404,6 +427,15 @@ class Bindable(Generic[DriverT]):
         plain: Any = func.__func__ if isinstance(func, staticmethod) else func
         return alias_of(plain, self._owner())
 
+    def __dir__(self) -> list[str]:
+        """Return what there is: of options there is only a message."""
+        of_class = vars(Bindable)
+        return [
+            name
+            for name in super().__dir__()
+            if name in vars(self) or not isinstance(of_class.get(name), _OptionName)
+        ]
+
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Bindable):
             return NotImplemented
@@ -423,6 +455,10 @@ class Bindable(Generic[DriverT]):
         bound = "" if shared.binds else " (bound)"
         told = [*options_told(options, POSITIONAL), *options_told(shared.call_options)]
         return f"<batched {self._name}{bound}, {', '.join(told)}>"
+
+
+for _option in (*fields(ArrayOptions), *fields(CallOptions)):
+    setattr(Bindable, _option.name, _OptionName(_option.name))
 
 
 def _attribute_of_function(view: Bindable[Any], name: str) -> Any:

@@ -263,6 +263,49 @@ def test_an_option_that_is_given_to_a_call_is_told_where_it_is_given(
             call(**option)
 
 
+@pytest.mark.parametrize("decorate", DECORATE)
+@pytest.mark.parametrize(
+    ("option", "where"),
+    [
+        ("batch_size", "which the decorator takes and fn.configure changes"),
+        ("group_by", "which only the decorator takes"),
+        ("deadline_ms", r"which is an option of calls: fn.options\(deadline_ms=...\)"),
+    ],
+)
+def test_an_option_is_no_attribute(decorate: Any, option: str, where: str) -> None:
+    """Setting one would change nothing, of a method or a view either; an attribute of another name is set."""
+
+    class Service:
+        @decorate
+        def ask(self, items: Any) -> Any:
+            return items
+
+    def own(items: Any) -> Any:
+        return items
+
+    fn = decorate(own)
+    for each in (fn, fn.options(priority="bulk"), Service().ask):
+        for touch in (partial(setattr, each, option, 3), partial(getattr, each, option)):
+            with pytest.raises(AttributeError, match=f"no attribute {option!r}, {where}"):
+                touch()
+        assert not hasattr(each, option)
+        assert option not in dir(each)
+    fn.owner = "search"
+    assert fn.owner == "search"
+
+
+def test_a_function_keeps_an_attribute_of_its_own_with_the_name_of_an_option() -> None:
+    """It had it before it was decorated."""
+
+    def fn(items: list[int]) -> list[int]:
+        return items
+
+    fn.name = "mine"  # type: ignore[attr-defined]
+    decorated: Any = batched.dynamically(fn)
+    assert decorated.name == decorated.options(priority="bulk").name == "mine"
+    assert "name" in dir(decorated)
+
+
 def test_a_parameter_with_the_name_of_an_option_is_not_said_to_be_missing() -> None:
     """Of functions of one list, of several, and of arrays."""
 

@@ -14,12 +14,13 @@ from operator import is_not, methodcaller
 from typing import Any
 
 from batched._collate.item_length import has_fields
-from batched._collate.libraries import LIBRARIES, Library, library_of_type
+from batched._collate.libraries import LIBRARIES, Library, is_one_of, library_of_type, type_named
 from batched._collate.nested import attributes, with_children
 from batched._collate.own_copies import Copier, copy_of_memory, if_it_can, is_like_an_array, own_copy
 from batched._collate.plain import PLAIN, are_plain
 
 _LIBRARIES = frozenset({"numpy", "torch"})  # modules of their own types of arrays
+_TABLES = (("pandas", "DataFrame"), ("pandas", "Series"))
 _DEEPEST = 3  # containers and models, one in the other
 
 
@@ -90,6 +91,8 @@ class _Rows:
             return if_it_can(partial(of_parts, depth=depth - 1))
         if is_like_an_array(kind):
             return self._of_arrays(_shows_memory, methodcaller("copy"), id)
+        if is_one_of(kind, _TABLES):
+            return if_it_can(self._of_arrays(_is_part_of_table, methodcaller("copy"), id))
         return copy_of_memory if issubclass(kind, memoryview) else None
 
     def _of_parts(self, kind: type) -> Callable[..., Any] | None:
@@ -176,3 +179,21 @@ def is_plain_array(kind: type) -> bool:
 def _shows_memory(row: Any) -> bool:
     """Whether what is like an array shows the memory of another object. An image is read-only then."""
     return row.base is not None if hasattr(row, "base") else bool(row.readonly)
+
+
+def _is_part_of_table(table: Any) -> bool:
+    """Whether a column or frame of pandas shows the memory of another object, or of a larger frame.
+
+    Of a frame, the memory of the first column that is an array of numpy tells: the frame's other columns of
+    that type may lie there, too.
+    """
+    array = type_named("numpy", "ndarray")
+    count = 1 if table.ndim == 1 else table.shape[1]
+    columns = (table if table.ndim == 1 else table.iloc[:, at] for at in range(count))
+    memory: Any = next((values for each in columns if type(values := each.values) is array), None)
+    if memory is None:
+        return False
+    most = memory.nbytes * count
+    while type(memory.base) is array:
+        memory = memory.base
+    return memory.base is not None or memory.nbytes > most

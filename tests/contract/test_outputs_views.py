@@ -472,6 +472,42 @@ def test_images_that_show_an_array_are_copied(flavour: Flavour, mode: str, nest:
 
 
 @pytest.mark.libraries
+@pytest.mark.parametrize("nest", [lambda row: row, lambda row: {"row": [row]}], ids=["bare", "nested"])
+@pytest.mark.parametrize("kind", ["rows", "parts", "mixed", "columns", "own"])
+def test_rows_of_a_table_keep_no_other_rows(flavour: Flavour, kind: str, nest: Any) -> None:
+    """Of a frame of pandas: rows, frames of one row, also with columns of several types, and columns."""
+    pandas = pytest.importorskip("pandas")
+    made: list[Any] = []
+
+    def rows(xs: list[int]) -> list[Any]:
+        frame = pandas.DataFrame({name: [x + 0.5 for x in xs] for name in "abc"})
+        if kind == "mixed":
+            frame.insert(0, "text", [str(x) for x in xs])
+        if kind == "columns":
+            frame = frame.T
+        at = range(len(xs))
+        made[:] = {
+            "rows": lambda: [frame.iloc[number] for number in at],
+            "parts": lambda: [frame.iloc[number : number + 1] for number in at],
+            "mixed": lambda: [frame.iloc[number : number + 1] for number in at],
+            "columns": lambda: [frame.iloc[:, number] for number in at],
+            "own": lambda: [pandas.DataFrame({"a": [x], "b": [0.5], "c": [1.5], "d": ["x"]}) for x in xs],
+        }[kind]()
+        return [nest(row) for row in made]
+
+    answers = flavour.call(flavour.decorate(rows, timeout_ms=0), list(range(16)))
+    found = [answer["row"][0] if isinstance(answer, dict) else answer for answer in answers]
+    assert all(one.equals(other) for one, other in zip(found, made, strict=True))
+    assert [one is other for one, other in zip(found, made, strict=True)] == [kind == "own"] * 16
+    for answer in found:
+        numbers = answer if answer.ndim == 1 else answer["a"]
+        memory = numbers.values
+        while memory.base is not None:
+            memory = memory.base
+        assert memory.nbytes <= 4 * 8
+
+
+@pytest.mark.libraries
 def test_an_image_that_owns_its_memory_or_is_in_a_file_is_handed_out_as_it_is(
     flavour: Flavour, tmp_path: Path
 ) -> None:

@@ -120,13 +120,18 @@ class Backlog(Feature):
 
     def _note_arrivals(self, runs: list[tuple[int, int, float, float]]) -> None:
         """Take it that as many items come as in the last `runs`: of lists, where slices have many each."""
-        threshold = self.river.queue.threshold
         times = len(runs) - 1
         self._ended = runs[-1][3]
         self._cycle_s = max(self._ended - runs[0][3], 0.0) / times
         self._items = sum([size for size, _, _, _ in runs[1:]]) / times
-        small = [size if size <= threshold * slices else slices - 1 for size, slices, _, _ in runs[1:]]
-        self._small = sum(small) / times
+        self._small = sum([self._of_small_calls(size, slices) for size, slices, _, _ in runs[1:]]) / times
+
+    def _of_small_calls(self, size: int, slices: int) -> int:
+        """Return how many items of a batch were of small calls, as far as can be told afterwards."""
+        queue = self.river.queue
+        if slices == 1 and size == queue.batch_size > 1:
+            return 0  # a part of a list, most likely
+        return size if size <= queue.threshold * slices else slices - 1
 
     def took(self, batch: Batch, now: float) -> None:
         """Note that a batch starts."""
@@ -265,7 +270,8 @@ class Backlog(Feature):
         total, done = left, 0.0
         each_s = self._small / self._cycle_s if self._cycle_s else 0.0  # small items that come in a second
         # Half of the large items that come go ahead, as large calls take turns; one batch is not divided.
-        shared = max(1.0 - self._full / items, 0.0) / 2
+        # Where no large call waits, those of late may be of the caller that asks, which has one at a time.
+        shared = max(1.0 - self._full / items, 0.0) / 2 if ahead > small else 0.0
         large_s = (self._items - self._small) / self._cycle_s * shared if self._cycle_s else 0.0
         most = size if queue.large_limit is None else queue.large_limit
         takes_s, credit = 0.0, queue.saved

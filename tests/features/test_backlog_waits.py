@@ -16,7 +16,7 @@ from batched._drivers.manual_clock import ManualDriver
 from batched._features.backlog import Backlog
 from batched.testing import manual_clock
 from tests.kit.calls import listed
-from tests.kit.known_service import FULL, cost
+from tests.kit.known_service import FULL, Service, cost
 from tests.kit.simulated_callers import Callers
 
 
@@ -155,6 +155,28 @@ def test_the_first_that_asks_is_told_what_has_come_before() -> None:
         backlog.learn()
         asked.append(backlog.wait_s(5 * FULL, callers.service.now))
     assert asked[0] == pytest.approx(asked[1], rel=0.3)
+
+
+@pytest.mark.parametrize("begins", [False, True], ids=["asks later", "asks always"])
+@pytest.mark.parametrize("batch_size", [4, FULL])
+def test_the_only_caller_of_lists_is_told_the_wait_that_it_has(batch_size: int, begins: bool) -> None:
+    """The lists that came before are its own, and none of others will go ahead of this one."""
+    service = Service(batch_size=batch_size)
+    backlog = service.driver.batcher.feature(Backlog)
+    if not begins:
+        backlog.have("door")
+        backlog._has_begun = False  # noqa: SLF001
+    for _ in range(20):
+        service.push(10 * batch_size)
+        while service.run():
+            pass
+    backlog.learn()
+    for size in (10 * batch_size, 3 * batch_size):
+        expected, began = backlog.wait_s(size, service.now), service.now
+        service.push(size)
+        while service.run():
+            pass
+        assert expected == pytest.approx(service.now - began, rel=0.15)
 
 
 def test_the_running_batch_counts_in_when_to_come_back() -> None:

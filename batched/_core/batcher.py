@@ -23,7 +23,7 @@ from batched._core.collator import Collator
 from batched._core.counters import Counters
 from batched._core.effects import Effects
 from batched._core.first import First
-from batched._core.gate import Gate
+from batched._core.gate import SHORT_S, Gate
 from batched._core.halves import Aside, Half
 from batched._core.hooks import HOOKS, Feature, Run
 from batched._core.inbox import Inbox
@@ -612,10 +612,15 @@ class Batcher(Inbox):
                     self.first or self.window.is_holding
                 ):  # what has waited for this end, while a worker sleeps
                     self.effects.has_moved = True
-                is_lesson = self._gate.opens(batch, started, now)
-                told = self._answered
-                if not is_lesson and not done and batch.slices[0][1]:  # in the midst of a list
-                    told = ()
+                gate = self._gate
+                is_lesson = False
+                if gate.short_passes and now - started < SHORT_S:  # most batches of a fast function
+                    gate.short_passes -= 1
+                    gate.ended = now
+                else:
+                    is_lesson = gate.opens(batch, started, now)
+                is_amid_list = not done and batch.slices[0][1] > 0
+                told = self._answered if is_lesson or not is_amid_list else ()
                 if is_lesson or told or self._ended:
                     self._learn(Run(batch, started, now, len(done), error, is_lesson=is_lesson), told)
         finally:  # also after a fault of this library
@@ -694,7 +699,7 @@ class Batcher(Inbox):
         if run.is_lesson:
             for lesson in lessons:
                 lesson(run)
-            self._gate.at_rest = all(map(_IS_AT_REST, self._features))
+            self._gate.taught(run.now - run.started, at_rest=all(map(_IS_AT_REST, self._features)))
 
     def run_aside(self, batches: Sequence[Aside]) -> None:
         """Have `batches` run that never were in the queue."""

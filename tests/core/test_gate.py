@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from batched._core.batch import Batch
+from batched._core.gate import SHORT_S as SHORTER_THAN_S
 from batched._core.gate import Gate
 from tests.kit.calls import single
 
@@ -25,15 +26,19 @@ class Clocked:
             call.arrived = self.now - 1.0 if was_waiting else self.now
         batch = Batch(list(slices), calls)
         started, self.now = self.now, self.now + seconds
+        if seconds < SHORTER_THAN_S and self.gate.short_passes:  # as the batcher does
+            self.gate.short_passes -= 1
+            self.gate.ended = self.now
+            return False
         opens = self.gate.opens(batch, started, self.now)
-        self.gate.at_rest = self.at_rest
+        if opens:
+            self.gate.taught(seconds, at_rest=self.at_rest)
         return opens
 
 
 def test_of_batches_that_are_short_one_in_64_is_a_lesson() -> None:
-    """Whatever calls they have. One in eight, after the last lesson before all are at rest."""
+    """Whatever calls they have."""
     clocked = Clocked(at_rest=True)
-    assert [clocked.opens(SHORT_S, calls) for calls in (1, 3) * 4] == [True] + [False] * 7
     assert [clocked.opens(SHORT_S, calls) for calls in (1, 3) * 64] == ([True] + [False] * 63) * 2
 
 
@@ -44,10 +49,20 @@ def test_of_a_lone_callers_short_batches_one_in_eight_is_a_lesson_where_there_is
 
 
 def test_a_batch_that_is_not_short_is_a_lesson_among_those_that_are() -> None:
-    """At once, though 63 of them would not be."""
+    """At once, though 63 of them would not be; and these have no lesson more for it."""
     clocked = Clocked(at_rest=True)
-    assert [clocked.opens(SHORT_S, 3) for _ in range(12)] == ([True] + [False] * 7 + [True] + [False] * 3)
+    assert [clocked.opens(SHORT_S, 3) for _ in range(12)] == [True] + [False] * 11
     assert clocked.opens(LONG_S, 3)
+    assert [clocked.opens(SHORT_S, 3) for _ in range(64)] == [False] * 52 + [True] + [False] * 11
+
+
+def test_once_a_feature_has_more_to_learn_short_batches_are_lessons_again() -> None:
+    """From the next lesson on, which a longer batch may be."""
+    clocked = Clocked(at_rest=True)
+    assert clocked.opens(SHORT_S, 3)
+    clocked.at_rest = False
+    assert clocked.opens(LONG_S, 3)
+    assert clocked.opens(SHORT_S, 3, was_waiting=True)
 
 
 def rested() -> Clocked:

@@ -116,7 +116,7 @@ def test_short_batches_tell_nothing() -> None:
 
 
 def test_of_short_batches_in_a_row_one_in_64_is_learned_from() -> None:
-    """And each long one of several calls, at once."""
+    """And each long one of several calls, at once; short ones after these are no more of a lesson."""
     backlog = Backlog(Options())
     sizes = backlog.driver.batcher.feature(BestSizes).sizes
     learned_from: list[float] = []
@@ -131,9 +131,7 @@ def test_of_short_batches_in_a_row_one_in_64_is_learned_from() -> None:
         batch = backlog.driver.pop(backlog.now)
         backlog.now += seconds
         backlog.driver.finish(batch, backlog.now)
-    assert [round(each, 6) for each in learned_from] == [1e-6] * 4 + [0.001] * 5 + [
-        1e-6
-    ] * 2  # at rest from the second on
+    assert [round(each, 6) for each in learned_from] == [1e-6] * 3 + [0.001] * 5 + [1e-6]
 
 
 def test_once_lengths_are_used_their_rule_decides() -> None:

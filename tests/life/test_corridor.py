@@ -21,18 +21,18 @@ from tests.kit.script import run_script
 
 FRAMES = {
     # kind of call: frames of the package for its caller, and for the worker or the loop
-    "fn(x)": (9, 25),
-    "fn(x), a deadline": (13, 51),
-    "await fn.acall(x)": (15, 28),
-    "await fn(x), aio": (45, 0),
+    "fn(x)": (9, 24),
+    "fn(x), a deadline": (13, 50),
+    "await fn.acall(x)": (15, 27),
+    "await fn(x), aio": (43, 0),
     # Of each batch of a long list: a fiftieth of them come once a list.
-    "fn(items), a batch": (0.2, 18.7),
-    "await fn(items), aio, a batch": (20.9, 0),
+    "fn(items), a batch": (0.2, 17.7),
+    "await fn(items), aio, a batch": (19.9, 0),
 }
-FILES = {"fn(x)": 15, "await fn(x), aio": 17}
+FILES = {"fn(x)": 14, "await fn(x), aio": 16}
 """The modules of the package in which these frames are."""
 
-LINES = {"fn(x)": 4_280, "await fn(x), aio": 4_345}
+LINES = {"fn(x)": 4_220, "await fn(x), aio": 4_275}
 """The lines of these modules, all that they have."""
 
 MOST_ATTRIBUTES = 30

@@ -102,7 +102,7 @@ class DeadlineHeap(LazyHeap[ref[Call], float]):
                 yield call
 
 
-class Deadlines:
+class Deadlines(DeadlineHeap):
     """The calls that wait and have a deadline.
 
     They are kept by the queue, not here: a call that has been answered is to end without the lock, as the
@@ -110,24 +110,23 @@ class Deadlines:
     """
 
     def __init__(self) -> None:
-        self._heap: DeadlineHeap = DeadlineHeap(_WAITING)
-        self.entries: list[tuple[float, int, ref[Call]]] = self._heap.entries
+        super().__init__(_WAITING)
         self._lists: deque[ref[Call]] = deque()
-        self._limit = LEAST_LIMIT
+        self._most_lists = LEAST_LIMIT
 
-    def add(self, call: Call, deadline: float) -> None:
+    def watch(self, call: Call, deadline: float) -> None:
         """Watch `call`."""
-        self._heap.add(ref(call), deadline)
+        self.add(ref(call), deadline)
         if call.size > 1:
             self._lists.append(ref(call))
-            if len(self._lists) > self._limit:
+            if len(self._lists) > self._most_lists:
                 # Calls of which nothing waits would pile up behind one of which something does.
                 self._lists = deque([each for each in self._lists if (its := each()) and its.waiting])
-                self._limit = max(LEAST_LIMIT, 2 * len(self._lists))
+                self._most_lists = max(LEAST_LIMIT, 2 * len(self._lists))
 
     def clear(self) -> None:
         """Forget all calls."""
-        self._heap.clear()
+        super().clear()
         self._lists.clear()
 
     def spare_s(self, now: float) -> float:
@@ -142,10 +141,6 @@ class Deadlines:
         """Whether all deadlines are after `now`, and no list waits; False may be wrong."""
         return not self._lists and (not self.entries or self.entries[0][0] > now)
 
-    def next(self) -> float:
-        """Return the next deadline, `inf` if there is none."""
-        return self._heap.next()
-
     def lists(self) -> list[Call]:
         """Return the oldest calls of several items that wait: so many that a look costs little."""
         lists = self._lists
@@ -154,16 +149,12 @@ class Deadlines:
         oldest = (each() for each in islice(lists, LEAST_LIMIT))
         return [call for call in oldest if call is not None and call.waiting]
 
-    def first(self) -> Call | None:
+    def first_call(self) -> Call | None:
         """Return the call with the next deadline, if there is one."""
-        first = self._heap.first()
+        first = self.first()
         return None if first is None else first()
 
     def start(self) -> float:
         """Return when to start for the call with the next deadline; `inf` if there is none."""
-        first = self.first()
+        first = self.first_call()
         return inf if first is None else first.latest_start()
-
-    def passed(self, now: float) -> Iterator[Call]:
-        """Remove and return the calls with a deadline that has passed."""
-        return self._heap.passed(now)

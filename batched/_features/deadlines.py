@@ -77,7 +77,7 @@ class WithDeadlines(Feature):
         """Watch those that have a deadline."""
         for call in calls:
             if call.deadline is not None:
-                self._deadlines.add(call, call.deadline)
+                self._deadlines.watch(call, call.deadline)
 
     def look(self, now: float) -> None:
         """Answer calls that are late, or will be."""
@@ -106,7 +106,7 @@ class WithDeadlines(Feature):
     def urgent(self, now: float) -> Call | None:
         """Return the call with the next deadline, if half of its time is over."""
         deadlines = self._deadlines
-        return deadlines.first() if deadlines.entries and self._start() <= now else None
+        return deadlines.first_call() if deadlines.entries and self._start() <= now else None
 
     def room(self, queue: Any, room: int, now: float) -> int:
         """Return how many items of `queue` can be answered in time, of `room` at most.

@@ -20,7 +20,7 @@ def watched(*calls: Call) -> Deadlines:
     """Return the deadlines of these calls."""
     deadlines = Deadlines()
     for call in calls:
-        deadlines.add(call, call.deadline or 0.0)
+        deadlines.watch(call, call.deadline or 0.0)
     return deadlines
 
 
@@ -36,7 +36,7 @@ def test_calls_that_wait_pass_in_order_of_their_deadline(cases: list[tuple[int, 
     passed = [call for call in waiting if (call.deadline or 0.0) <= now]
     assert list(deadlines.passed(now)) == passed
     later = waiting[len(passed) :]
-    assert deadlines.first() is (later[0] if later else None)
+    assert deadlines.first_call() is (later[0] if later else None)
     assert deadlines.next() == (later[0].deadline if later else inf)
     assert list(deadlines.passed(9)) == later
 
@@ -52,7 +52,7 @@ def test_no_call_is_kept() -> None:
     deadlines = watched(*calls)
     assert deadlines.lists() == [calls[1]]
     calls.clear()
-    assert (deadlines.first(), deadlines.next(), deadlines.lists()) == (None, inf, [])
+    assert (deadlines.first_call(), deadlines.next(), deadlines.lists()) == (None, inf, [])
     assert list(deadlines.passed(2.0)) == []
 
 
@@ -60,10 +60,10 @@ def test_once_all_is_forgotten_no_call_is_late() -> None:
     """As where a queue begins anew: single calls and lists."""
     deadlines = watched(call_with(1.0), call_with(2.0, size=2))
     deadlines.clear()
-    assert (deadlines.first(), deadlines.lists(), [*deadlines.passed(9.0)]) == (None, [], [])
+    assert (deadlines.first_call(), deadlines.lists(), [*deadlines.passed(9.0)]) == (None, [], [])
     assert deadlines.spare_s(0.0) == inf
-    deadlines.add(call := call_with(3.0), 3.0)
-    assert deadlines.first() is call
+    deadlines.watch(call := call_with(3.0), 3.0)
+    assert deadlines.first_call() is call
     assert deadlines.spare_s(1.0) == 2.0
 
 
@@ -75,9 +75,9 @@ def test_what_is_said_to_be_after_a_time_is_after_it() -> None:
     assert [deadlines.are_far(now) for now in (1.0, 2.0, 3.0)] == [True, False, False]
     calls[0].waiting = 0
     assert not deadlines.are_after(3.0)
-    assert deadlines.first() is calls[1]
+    assert deadlines.first_call() is calls[1]
     assert (deadlines.are_after(3.0), deadlines.are_far(3.0)) == (True, True)
-    deadlines.add(many := call_with(9.0, size=2), 9.0)
+    deadlines.watch(many := call_with(9.0, size=2), 9.0)
     assert (deadlines.are_after(3.0), deadlines.are_far(3.0)) == (True, False)
     assert deadlines.lists() == [many]
     assert (watched().are_after(inf), watched().are_far(inf)) == (True, True)
@@ -99,11 +99,11 @@ def test_a_deadline_that_is_put_off_makes_way_for_the_next() -> None:
     calls = [Call().begin(list, None, 1, False, 0.0, deadline) for deadline in (1.0, 2.0, 3.0)]
     deadlines = Deadlines()
     for call in calls:
-        deadlines.add(call, call.deadline or 0.0)
+        deadlines.watch(call, call.deadline or 0.0)
     assert deadlines.start() == 0.5
     calls[0].deadline = 8.0
     calls[1].deadline = None
-    assert (deadlines.start(), deadlines.first()) == (1.5, calls[2])
+    assert (deadlines.start(), deadlines.first_call()) == (1.5, calls[2])
     assert list(deadlines.passed(4.0)) == [calls[2]]
     assert deadlines.start() == 4.0
     calls[0].waiting = 0
@@ -115,7 +115,7 @@ def test_lists_that_wait_are_found_behind_many_that_do_not() -> None:
     deadlines = Deadlines()
     calls = [Call().begin(list, None, 2, True, 0.0, 9.0) for _ in range(1000)]
     for call in calls:
-        deadlines.add(call, 9.0)
+        deadlines.watch(call, 9.0)
         if 0 < calls.index(call) < 990:
             call.waiting = 0
     assert deadlines.lists() == [calls[0], *calls[990:]]

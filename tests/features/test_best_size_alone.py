@@ -135,7 +135,7 @@ def test_a_trial_is_asked_for_with_what_waits_what_fits_and_the_time_there_is(
     call = single()
     if deadline is not None:
         call.deadline = deadline
-        alone.deadlines.add(call, deadline)
+        alone.deadlines.watch(call, deadline)
     sizes = alone.with_rule()
     alone.feature.room(SimpleNamespace(items=9), 8, 10.0)
     assert sizes.asked == [(9, told, spare_s)]

@@ -145,7 +145,7 @@ def test_calls_without_a_deadline_are_not_watched() -> None:
     calls = [single(), single()]
     calls[1].deadline = NOW
     alone.feature.queued(calls)
-    assert (len(alone.deadlines.entries), alone.deadlines.first()) == (1, calls[1])
+    assert (len(alone.deadlines.entries), alone.deadlines.first_call()) == (1, calls[1])
 
 
 # -- it looks, before each decision -------------------------------------------------------------------------

@@ -56,7 +56,7 @@ class Batcher(Inbox):
     """
 
     # Of an object that has more than 30 attributes in its `__dict__`, Python looks up each method anew.
-    __slots__ = ("__dict__", "__weakref__", *(f"_{hook}" for hook in HOOKS))
+    __slots__ = ("__dict__", "__weakref__", "slots", *(f"_{hook}" for hook in HOOKS))
 
     streams: bool = False
     """Whether the function generates, so that its batches run in steps."""
@@ -124,6 +124,7 @@ class Batcher(Inbox):
         """Says until when a batch that is not full is held back."""
         self._reason = StartReason.FULL  # why the next batch is due
         self._gate = Gate()
+        self.slots: float = options.max_concurrent_batches
         for feature in self._features:
             feature.begin(self, options)
         self.hook()
@@ -186,6 +187,7 @@ class Batcher(Inbox):
         if have_changed(options, self.options):
             self.counters.configured(self.running)
         self.options = options
+        self.slots = options.max_concurrent_batches
         for feature in self._features:
             feature.configure(options)
         self._gate = Gate()

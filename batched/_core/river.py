@@ -17,8 +17,8 @@ from batched._policy.window import Window
 class River(Protocol):
     """The calls on their way, as features see them.
 
-    They read the queue, what runs and what is to run `first`. They write into `first`, `later` and `batch_s`,
-    and their own figures into `counters`; all else is said by a method.
+    They read the queue, what runs and what is to run `first`. They write into `first`, `later`, `batch_s` and
+    `slots`, and their own figures into `counters`; all else is said by a method.
     """
 
     arriving: list[Call]
@@ -29,6 +29,8 @@ class River(Protocol):
     counters: Counters
     running: dict[Batch, float]
     first: First
+    slots: float
+    """How many batches run at once; where they overlap by stages, as far as that is known."""
     streams: bool
     """Whether the function generates: then its consumers say how long a batch takes."""
 

@@ -57,7 +57,6 @@ class Backlog(Feature):
     def __init__(self, deadlines: Deadlines, name: str) -> None:
         self._deadlines = deadlines
         self._name = name
-        self.slots: float = 1.0
         self.times: ServiceTime = ServiceTime()
         self._extra = ExtraRuns()
         self._ended = 0.0
@@ -85,9 +84,8 @@ class Backlog(Feature):
         if self._is_asked:  # Ctrl-C may have come before it took part
             self.hooks = _USED
 
-    def configure(self, options: Options) -> None:
+    def configure(self, options: Options) -> None:  # noqa: ARG002  as for every feature
         """Follow new options."""
-        self.slots = options.max_concurrent_batches
         self._filled, self._full = inf, self.river.queue.batch_size
         self._of_key = inf
         if self.times.is_known:
@@ -222,10 +220,10 @@ class Backlog(Feature):
         again_s = 0.0
         if again := self.river.first:
             takes_s = sum([self.times.seconds(batch.size) for batch in again if batch.size])
-            again_s = self._extra.left(takes_s) / self.slots
+            again_s = self._extra.left(takes_s) / self.river.slots
         else:
             self._extra.left_s = 0.0
-        if len(self.river.running) < self.slots:
+        if len(self.river.running) < self.river.slots:
             return now + again_s
         first = inf
         for batch, since in self.river.running.items():
@@ -287,7 +285,7 @@ class Backlog(Feature):
             done += part
             if left < _LEAST:
                 return start + takes_s + batch_s * self._extra.until_answer
-            last_s = batch_s / self.slots * self._extra.factor
+            last_s = batch_s / self.river.slots * self._extra.factor
             takes_s += last_s
             # Of what is done others have their share, though more may seem to come than is done.
             others = min(large_s * last_s, part * shared)
@@ -398,7 +396,7 @@ class Backlog(Feature):
     def _each_s(self, size: int | None = None) -> float:
         """Return the seconds that an item takes in batches of a size, or else in full ones."""
         items = size or self._full
-        return self.times.seconds(items) / items / self.slots * self._extra.factor
+        return self.times.seconds(items) / items / self.river.slots * self._extra.factor
 
     # -- for a bound on what waits, with the lock ----------------------------------------------------------
 

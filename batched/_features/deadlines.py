@@ -33,7 +33,6 @@ class KnowsWaits(Protocol):
     """What knows how long batches take, and calls wait."""
 
     times: ServiceTime
-    slots: float
 
     def is_free(self, now: float, items: int = 0) -> bool:
         """Whether calls may run though they seem late: that may be wrong."""
@@ -160,7 +159,7 @@ class WithDeadlines(Feature):
         size: int = self.river.queue.batch_size
         batches, last = divmod(max(items, 1) - 1, size)
         times = self._waits.times
-        return batches * times.seconds(size) / self._waits.slots + times.safe_seconds(last + 1)
+        return batches * times.seconds(size) / self.river.slots + times.safe_seconds(last + 1)
 
     def _give_up(self, call: Call, answered: float, now: float) -> None:
         """Give up `call` if it would be `answered` too late."""

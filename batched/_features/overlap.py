@@ -16,7 +16,7 @@ and as many batches ran at once as the time of all stages has of that of the slo
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from batched._core.batch import Batch
 from batched._core.hooks import Feature, Run
@@ -39,19 +39,12 @@ _BEGINS = ("start", "room", "ended")
 _LEARNS = ("start", "room", "lesson")
 
 
-class HasSlots(Protocol):
-    """What knows how many batches run at once."""
-
-    slots: float
-
-
 class Overlap(Feature):
     """Knows what stages take, and decides which batches overlap."""
 
     hooks: tuple[str, ...] = _BEGINS
 
-    def __init__(self, waits: HasSlots) -> None:
-        self._waits = waits
+    def __init__(self) -> None:
         self._costs = [BatchCost() for _ in _STAGES]
         self._runs = 0
         self._takes = 0
@@ -221,4 +214,4 @@ class Overlap(Feature):
         if self._runs >= _FIRST:
             size = self._usual
             slowest = self._slowest_s(size)
-            self._waits.slots = max(self._all_s(size) / slowest, 1.0) if slowest else 1.0
+            self.river.slots = max(self._all_s(size) / slowest, 1.0) if slowest else 1.0

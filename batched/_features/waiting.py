@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any
 
 from batched._core.call import Call
 from batched._core.hooks import Feature, Run
@@ -17,18 +17,11 @@ from batched._policy.several import SeveralWindow
 from batched._policy.window import AtOnce, StartReason, Window
 
 
-class KnowsSlots(Protocol):
-    """What knows how many batches run at once."""
-
-    slots: float
-
-
 class Waiting(Feature):
     """Has the window of a batcher learn. While that is suspended, batches start at once."""
 
     window: Any
     """A `Window`, or what stands for one in a simulation."""
-    at_once: KnowsSlots | None = None
 
     def __init__(self) -> None:
         self.window = Window(0.0)  # lengths tell it of costs, also where it takes no part
@@ -105,8 +98,8 @@ class Waiting(Feature):
     def lessons(self) -> Mapping[str, Any]:
         """Return the costs, and after how many cohorts they were known."""
         learned = self.window.learned()
-        if self.at_once is not None and learned is not None and learned.capacity is not None:
-            learned = replace(learned, capacity=learned.capacity * self.at_once.slots)
+        if learned is not None and learned.capacity is not None:
+            learned = replace(learned, capacity=learned.capacity * self.river.slots)
         return {"cohorts": self.window.cohorts, "learned": learned}
 
 

@@ -123,11 +123,10 @@ def features(
     backlog = Backlog(deadlines, name)
     if workers is not None:
         backlog = SharedBacklog(deadlines, name, workers)
-    waiting.at_once = backlog
     lengths = LearnedLengths(waiting)  # the window takes what batches cost from them, where they are used
     sizes = SizeChoice()
     memory = FitsMemory(sizes)
-    overlap = [Overlap(backlog)] if overlaps else []
+    overlap = [Overlap()] if overlaps else []
     records = [Records(name, teller)] if teller is not None else []
     return [
         memory,  # before items are to blame

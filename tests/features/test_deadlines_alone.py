@@ -42,7 +42,6 @@ class Waits:
 
     def __init__(self) -> None:
         self.times: Any = Times()
-        self.slots = 1
         self.free = False
         self.told: list[tuple[Call, float, float]] = []
 
@@ -207,7 +206,7 @@ def test_a_list_that_cannot_be_finished_is_not_begun_nor_gone_on_with(
 ) -> None:
     """It takes full batches, of which several may run at once, and a last one."""
     alone = Alone()
-    alone.waits.slots = slots
+    alone.river.slots = slots
     call = listed(20)
     call.waiting -= started
     alone.call(call, needs_s + spare_s)

@@ -34,9 +34,8 @@ class Alone:
     def __init__(self, costs: list[tuple[float, float]], *, batches: int = 40) -> None:
         self.river: Any = StandInRiver()
         self.river.queue = Queue(items=0, batch_size=MOST)
-        self.waits = SimpleNamespace(slots=1.0)
         self.costs = costs
-        self.feature = Overlap(self.waits)
+        self.feature = Overlap()
         self.feature.begin(self.river, Options(batch_size=MOST, prepare=list, finish=list))
         for turn in range(batches):
             self.ran(1 + turn * 7 % MOST)
@@ -165,10 +164,8 @@ def test_where_all_batches_have_one_size_some_have_half_of_it_until_costs_are_kn
     ("costs", "slots"),
     [(EVEN, 2.0), ([(0.01, 0.0)] * 3, 3.0), ([(0.0, 0.0), (0.01, 0.001), (0.0, 0.0)], 1.0)],
 )
-def test_the_backlog_hears_how_many_batches_run_at_once(
-    costs: list[tuple[float, float]], slots: float
-) -> None:
-    assert Alone(costs).waits.slots == pytest.approx(slots, rel=0.05)
+def test_the_others_hear_how_many_batches_run_at_once(costs: list[tuple[float, float]], slots: float) -> None:
+    assert Alone(costs).river.slots == pytest.approx(slots, rel=0.05)
 
 
 def test_failed_batches_teach_nothing() -> None:
@@ -209,4 +206,4 @@ def test_whatever_stages_cost_a_batch_has_an_item_and_no_more_than_there_is_room
     room = min(items, MOST)
     assert 1 <= alone.feature.room(alone.river.queue, room, 0.1) <= room
     assert alone.feature.lacks() >= 1
-    assert alone.waits.slots >= 1.0
+    assert alone.river.slots >= 1.0

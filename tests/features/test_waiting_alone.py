@@ -41,6 +41,7 @@ class Heard:
         self.said: list[tuple[Any, ...]] = []
         self.turns = False
         """Whether it is suspended, or no longer, with the next batch."""
+        self.learned = lambda: LEARNED
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
@@ -91,10 +92,10 @@ def test_with_several_batches_at_once_the_window_sees_which_run() -> None:
 
 def test_the_capacity_counts_batches_that_run_at_once() -> None:
     """Such as those in stages, as far as these overlap; an unknown one stays unknown."""
-    feature, _ = alone()
+    feature, river = alone()
+    river.slots = 2.5
     for capacity, found in ((None, None), (100.0, 250.0)):
         feature.window = SimpleNamespace(cohorts=1, learned=partial(replace, LEARNED, capacity=capacity))
-        feature.at_once = SimpleNamespace(slots=2.5)
         assert feature.lessons() == {"cohorts": 1, "learned": replace(LEARNED, capacity=found)}
 
 
@@ -266,7 +267,7 @@ def test_costs_that_are_learned_elsewhere_are_those_of_each_new_window(monkeypat
 
 def test_what_it_has_learned_is_what_the_window_has() -> None:
     feature, _ = alone(window=Heard())
-    assert feature.lessons() == {"cohorts": 3, "learned": "learned of it"}
+    assert feature.lessons() == {"cohorts": 3, "learned": LEARNED}
 
 
 def test_a_batcher_that_begins_anew_has_a_new_window() -> None:

@@ -47,6 +47,7 @@ class StandInRiver:
         """The batches that are not to run, and what their calls get."""
         self.reported: list[BaseException] = []
         self.afterward: list[Callable[[], object]] = []
+        self.slots = 1.0
         self.streams = False
 
     def _follow_rule(self) -> bool:

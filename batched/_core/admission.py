@@ -43,21 +43,6 @@ class Admission:
     than half of the queue, so that others find room. Where tenants take turns, their shares see to that.
     """
 
-    __slots__ = (
-        "_asked",
-        "_bound",
-        "_flows",
-        "_maps",
-        "_name",
-        "_passed",
-        "_promised",
-        "_tenants",
-        "_time",
-        "arriving",
-        "awaiting_room",
-        "in_the_way",
-    )
-
     def __init__(
         self, name: str, options: Options, tenants: Tenants | None, time: WaitingTime | None
     ) -> None:

@@ -284,8 +284,6 @@ def _rising(values: list[float], weights: list[float]) -> list[float]:
 class _Mean:
     """The mean of what batches took, relative to what is usual: without the longest, which may have hung."""
 
-    __slots__ = ("_batches", "_longest", "_of_longest", "_squares", "_sum")
-
     def __init__(self) -> None:
         self._sum = self._squares = self._batches = 0.0  # all fade
         self._longest = self._of_longest = 0.0  # of which this is the longest
@@ -322,20 +320,6 @@ class _Mean:
 
 class _Level:
     """Batches of about one size."""
-
-    __slots__ = (
-        "_batches",
-        "began",
-        "known",
-        "least",
-        "mean",
-        "most",
-        "ratio",
-        "seconds",
-        "seen_at",
-        "size",
-        "tells",
-    )
 
     def __init__(self, size: int, seconds: float, tells: int, began: int) -> None:
         self._batches = 0

@@ -197,7 +197,7 @@ class BestSize:
         self._busy_s += (seconds - self._busy_s) / _LOAD
         self._batches += 1
         self._credit = min(self._credit + _BUDGET * seconds, _SAVED * seconds)
-        level = (size - 1).bit_length() if self.fixed is None else bisect_left(self.fixed, size)
+        level = self._level_of(size)
         if level > self._top:  # `batch_size` has changed since it was taken
             return
         trial, self._trial = self._trial, None

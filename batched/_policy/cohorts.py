@@ -14,9 +14,8 @@ from collections.abc import Sequence
 # Chosen by simulation, where the results are flat around all of them. Edges are in fixed costs.
 _KEEP = 0.95  # of a cohort's weight, with every new one
 _HEAVY = 1e100  # then weights are scaled down
-_FIRST_EDGE = 1 / 8
-_EDGES = tuple(_FIRST_EDGE * 2**power for power in range(4))  # no caller is awaited after the last edge
-_LAST = len(_EDGES)
+EDGES = (1 / 8, 1 / 4, 1 / 2, 1.0)  # each twice the one before; no caller is awaited after the last edge
+FIRST_EDGE, LAST = EDGES[0], len(EDGES)
 NEVER = 1e-6  # of all callers: if fewer came later, none is expected
 CYCLE = 1.4  # fixed costs that one more in a batch saves: a cohort that is together stays together
 MERGED = 0.6  # more, if as many that wait as are to come are in one cohort from then on
@@ -28,7 +27,7 @@ class _Profile:
 
     def __init__(self) -> None:
         self.weight = 0.0  # of all callers that were answered
-        self.returns = [0.0] * _LAST  # of the callers that were back by an edge, but not by the one before
+        self.returns = [0.0] * LAST  # of the callers that were back by an edge, but not by the one before
 
 
 class Cohorts:
@@ -66,7 +65,7 @@ class Cohorts:
                 self._background = _KEEP * self._background + self._late
                 self._background_s = _KEEP * self._background_s + beyond
         self.unit = unit
-        self._step = unit * _FIRST_EDGE
+        self._step = unit * FIRST_EDGE
         self.answered_at = answered_at
         self.back = self._late = 0
         self.size = size = size if unit else 0
@@ -118,10 +117,10 @@ class Cohorts:
         A wait of `w` that brings `j` calls saves `j` fixed costs, and delays by `w` the calls that wait as
         well as those that are still to come.
         """
-        index = int(begin / _FIRST_EDGE).bit_length()
-        edge = _EDGES[index]
+        index = int(begin / FIRST_EDGE).bit_length()
+        edge = EDGES[index]
         returns = self._profile.returns
-        share = returns[index] * (edge - begin) / (edge - _EDGES[index - 1] if index else edge)
+        share = returns[index] * (edge - begin) / (edge - EDGES[index - 1] if index else edge)
         later = share + sum(returns[index + 1 :])
         weight = self._profile.weight
         if later <= NEVER * weight:
@@ -151,7 +150,7 @@ class Cohorts:
                 if gain > best:
                     best, due = gain, edge
             index += 1
-            if after < SOME or edge >= latest or index == _LAST:
+            if after < SOME or edge >= latest or index == LAST:
                 return due
             begin, before = edge, after
-            edge, share = _EDGES[index], returns[index]
+            edge, share = EDGES[index], returns[index]

@@ -13,14 +13,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from batched._policy.batch_cost import TOO_SHORT_S
-from batched._policy.cohorts import CYCLE, MERGED, NEVER, SOME
+from batched._policy.cohorts import CYCLE, EDGES, FIRST_EDGE, LAST, MERGED, NEVER, SOME
 
-# Chosen by simulation, where the results are flat around all of them. Edges are in fixed costs.
+# Chosen by simulation, where the results are flat around all of them.
 _KEEP = 0.975  # of a cohort's weight, with every new one
-_FIRST_EDGE = 1 / 8
-_EDGES = (1 / 8, 1 / 4, 1 / 2, 1.0)  # no caller is awaited after the last edge
-_WIDTHS = (1 / 8, 1 / 8, 1 / 4, 1 / 2)
-_LAST = len(_EDGES)
+_WIDTHS = (1 / 8, 1 / 8, 1 / 4, 1 / 2)  # from each edge to the next
 _USUAL = 1.25  # times as many calls as there usually are: so many are no callers that come back
 _MOST = 16  # cohorts at once; where there are more, some batches have none
 _SURE = 0.05  # of a cohort: so many, at least, may not come back for what has been seen
@@ -32,9 +29,9 @@ class _Profile:
     def __init__(self) -> None:
         self._cohorts = 0.0
         self._callers = 0.0
-        self._came = [0.0] * _LAST  # by an edge, but not by the one before
-        self._squares = [0.0] * _LAST  # of these numbers of each cohort
-        self.back: list[float] = [0.0] * (_LAST + 1)
+        self._came = [0.0] * LAST  # by an edge, but not by the one before
+        self._squares = [0.0] * LAST  # of these numbers of each cohort
+        self.back: list[float] = [0.0] * (LAST + 1)
         """Of a cohort's callers, the share that is back at 0.0 and at each edge."""
 
     def add(self, size: int, counts: list[int]) -> None:
@@ -61,9 +58,9 @@ class _Profile:
         """Return the share of a cohort's callers that is back so many fixed costs after their answers."""
         if age >= 1.0:
             return self.back[-1]
-        index = int(age / _FIRST_EDGE).bit_length()
+        index = int(age / FIRST_EDGE).bit_length()
         before, after = self.back[index], self.back[index + 1]
-        return after - (after - before) * (_EDGES[index] - age) / _WIDTHS[index]
+        return after - (after - before) * (EDGES[index] - age) / _WIDTHS[index]
 
 
 class _Cohort:
@@ -75,7 +72,7 @@ class _Cohort:
         self.answered_at = answered_at
         self.size = size
         self.back = 0  # calls since that are more likely of this cohort than of others
-        self.counts = [0] * _LAST  # of all calls since
+        self.counts = [0] * LAST  # of all calls since
 
 
 class OverlappingCohorts:
@@ -112,7 +109,7 @@ class OverlappingCohorts:
     def arrived(self, times: Sequence[float]) -> None:
         """Learn that calls, one at least, have come at these times."""
         unit, back = self.unit, self._profile.back
-        step = unit * _FIRST_EDGE
+        step = unit * FIRST_EDGE
         for time in times:
             most = -1.0
             likeliest = None
@@ -173,7 +170,7 @@ class OverlappingCohorts:
         youngest = awaited[0][0]
         after = expected
         begin = wait = best = due = 0.0
-        for edge in _EDGES:
+        for edge in EDGES:
             end = edge - youngest
             if end <= 0.0:
                 continue

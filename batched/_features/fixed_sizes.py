@@ -10,7 +10,7 @@ from batched._core.halves import Half, cut_at
 from batched._core.hooks import Feature, Run
 from batched._core.options import Options
 from batched._core.river import River
-from batched._policy.lengths import extent, length_at
+from batched._policy.lengths import extent_of, length_at
 from batched._policy.size_choice import SizeChoice
 
 
@@ -75,12 +75,10 @@ class FixedSizes(Feature):
         lengths = self.river.queue.lengths
         if lengths is None or lengths.budget is None:
             return False
-        extents = [extent(*piece) for piece in batch.slices]
+        longest, total = extent_of(batch.slices)
         if lengths.padded:
-            longest = max(longest for longest, _ in extents)
             return bool(longest * (batch.size + copies) > lengths.budget)
         shortest = _length(batch, next(_by_length(batch)))
-        total = sum(total for _, total in extents)
         return bool(total + copies * shortest > lengths.budget)
 
     def _cut(self, batch: Batch, size: int) -> None:

@@ -17,7 +17,7 @@ from batched._core.collator import Collator
 from batched._core.keys import Key, key_of
 from batched._core.parameters import signature_of
 from batched._parts.divided import divide
-from batched._policy.lengths import extent
+from batched._policy.lengths import extent_of
 from batched.errors import BatchError
 
 _MOST = 1 << 53  # the longest item: lengths of a batch, and their squares, add up to what a float holds
@@ -193,11 +193,7 @@ class Measuring(Layer):
 
     def note(self, batch: Batch) -> None:
         """Count the lengths of the items, and what they add up to if padded to the longest."""
-        longest = real = 0.0
-        for call, start, stop in batch.slices:
-            length, total = extent(call, start, stop)
-            real += total
-            longest = max(longest, length)
+        longest, real = extent_of(batch.slices)
         batch.real += round(real)
         batch.padded += round(longest * batch.size)
 

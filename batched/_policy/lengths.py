@@ -62,6 +62,16 @@ def extent(call: Measured, start: int, stop: int) -> tuple[float, float]:
     return lengths, lengths * (stop - start)
 
 
+def extent_of(slices: Iterable[tuple[Measured, int, int]]) -> tuple[float, float]:
+    """Return the longest and the total length of items of several calls."""
+    longest = total = 0.0
+    for call, start, stop in slices:
+        length, real = extent(call, start, stop)
+        longest = max(longest, length)
+        total += real
+    return longest, total
+
+
 class Lengths:
     """The rule that all queues of one batcher share: the cost of lengths, the budget, whether to reorder."""
 
@@ -100,12 +110,11 @@ class Lengths:
 
     def look(self, slices: Iterable[tuple[Measured, int, int]]) -> tuple[float, float]:
         """Return the longest and the total length of items."""
-        parts = [extent(*part) for part in slices]
-        return max(longest for longest, _ in parts), sum(total for _, total in parts)
+        return extent_of(slices)
 
     def ran(self, batch: Any, duration: float) -> None:
         """Learn from a batch that took `duration` seconds."""
-        longest = max([extent(*part)[0] for part in batch.slices])
+        longest, _ = extent_of(batch.slices)
         self.cost.add(self.sizes.size_of(batch.size), longest, duration)
 
     def fitting(self, items: Iterable[Item[CallT]], room: int) -> list[Item[CallT]]:

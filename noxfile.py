@@ -67,7 +67,6 @@ FEATURES = (
     "Isolation",
     "FixedSizes",
     "Waiting",
-    "EvenBatches",
     "LearnedLengths",
     "WithDeadlines",
     "Backlog",

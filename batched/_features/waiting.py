@@ -1,4 +1,4 @@
-"""When a batch that is not full starts: the window is told of calls and batches."""
+"""When a batch that is not full starts, and what it leaves to the next worker: the window learns both."""
 
 from __future__ import annotations
 
@@ -18,7 +18,11 @@ from batched._policy.window import AtOnce, StartReason, Window
 
 
 class Waiting(Feature):
-    """Has the window of a batcher learn. While that is suspended, batches start at once."""
+    """Has the window of a batcher learn. While that is suspended, batches start at once.
+
+    Where several batches run at once, it knows the share of one worker. That is not asked where sizes are
+    fixed: a share would be filled up with copies.
+    """
 
     window: Any
     """A `Window`, or what stands for one in a simulation."""
@@ -35,6 +39,7 @@ class Waiting(Feature):
 
     def configure(self, options: Options) -> None:
         """Go on with the present window if it still fits."""
+        self._may_share = options.batch_sizes is None
         self.use(new_window(options, self.river.running, self._cost, self.window))
 
     def resized(self, options: Options, size: int) -> None:
@@ -64,12 +69,19 @@ class Waiting(Feature):
         elif window.is_suspended:
             window.came.clear()
             self.have("lesson")
+        elif self._may_share and isinstance(window, SeveralWindow):
+            self.have("queued", "answered", "room")
         else:
             self.have("queued", "answered")
 
     def queued(self, calls: list[Call]) -> None:
         """Note when they came; not the calls: an idle batcher keeps none."""
         self.window.came += [call.arrived for call in calls]
+
+    def room(self, queue: Any, room: int, now: float) -> int:  # noqa: ARG002  of all keys
+        """Return the share of one worker, if that is less: the next has what is more."""
+        share = self.window.share(self.river.queue.items)
+        return room if share is None or share > room else share
 
     def answered(self, run: Run) -> None:
         """Tell the window of a run, and how many calls it has answered."""

@@ -23,7 +23,6 @@ from batched._core.tenants import Tenants
 from batched._features.backlog import Backlog, KnowsWorkers, SharedBacklog
 from batched._features.best_size import BestSizes
 from batched._features.deadlines import WithDeadlines
-from batched._features.even_batches import EvenBatches
 from batched._features.fixed_sizes import FixedSizes
 from batched._features.isolation import Isolation
 from batched._features.learned_lengths import LearnedLengths
@@ -132,8 +131,7 @@ def features(
         memory,  # before items are to blame
         Isolation(sizes),  # before what sees the batch that runs, of which it may make less
         FixedSizes(sizes),  # likewise; and before what may have a reason for fewer items, or more
-        waiting,
-        EvenBatches(waiting),  # after what knows the only sizes; before deadlines, which may want still fewer
+        waiting,  # after what knows the only sizes; before deadlines, which may want still fewer
         lengths,  # before sizes, which learn nothing where lengths explain what batches take
         WithDeadlines(deadlines, backlog),
         # After deadlines: a trial is of the size that is to be tried.

@@ -19,7 +19,6 @@ from batched._drivers.manual_clock import ManualDriver
 from batched._features.backlog import Backlog
 from batched._features.best_size import BestSizes
 from batched._features.deadlines import WithDeadlines
-from batched._features.even_batches import EvenBatches
 from batched._features.fixed_sizes import FixedSizes
 from batched._features.isolation import Isolation
 from batched._features.learned_lengths import LearnedLengths
@@ -42,8 +41,7 @@ MEET: dict[tuple[type[Feature], type[Feature]], str] = {
     (Waiting, WithDeadlines): "test_a_deadline_ends_the_wait_of_the_window",
     (Waiting, FitsMemory): "test_the_window_knows_that_fewer_items_fill_a_batch_as_more_do_not_fit",
     (Waiting, BestSizes): "test_the_window_knows_that_fewer_items_fill_a_batch_as_fewer_serve_best",
-    (Waiting, EvenBatches): "test_the_window_knows_the_share_of_a_worker",
-    (FixedSizes, EvenBatches): "test_no_share_is_filled_up_with_copies",
+    (FixedSizes, Waiting): "test_no_share_is_filled_up_with_copies",
     (WithDeadlines, Backlog): "test_a_call_that_waits_is_given_up_once_it_is_known_to_be_late",
     (FitsMemory, FixedSizes): "test_a_limit_of_memory_is_one_of_the_sizes",
     (Isolation, FixedSizes): "test_parts_of_a_batch_that_failed_are_filled_up",
@@ -69,15 +67,8 @@ APART: dict[tuple[type[Feature], type[Feature]], str] = {
     (Waiting, Backlog): "a wait for more calls is no part of what is known of a wait",
     (LearnedLengths, WithDeadlines): "the queue puts the urgent call first, and its lengths around it",
     (LearnedLengths, Backlog): "batches are as long as they were",
-    (FixedSizes, Waiting): "the window learns what an item of a caller adds, in whatever size it runs",
     (FixedSizes, Backlog): "batches of so many items take as long as they did, copies and all",
     (BestSizes, Backlog): "the queue knows how many items a batch has",
-    (FitsMemory, EvenBatches): "the queue knows how many items a batch has",
-    (Isolation, EvenBatches): "a part of a batch that failed has the items that it has",
-    (LearnedLengths, EvenBatches): "a share is a number of items, however long these are",
-    (WithDeadlines, EvenBatches): "either may have a batch be smaller, and the smaller one holds",
-    (BestSizes, EvenBatches): "sizes are learned where one batch runs at a time",
-    (EvenBatches, Backlog): "batches of so many items take as long as they did",
 }
 """All other pairs, and why neither knows of the other."""
 
@@ -240,15 +231,11 @@ def half_of_eight(options: Options) -> int:
     return driver.pop(1.0).size
 
 
-def test_the_window_knows_the_share_of_a_worker() -> None:
-    """It has several; with one, all items are for that one."""
-    assert half_of_eight(Options(max_concurrent_batches=2)) == 4
-    assert half_of_eight(Options()) == 8
-
-
 def test_no_share_is_filled_up_with_copies() -> None:
     """Where only some sizes are allowed, a batch has all items that fill one."""
     assert half_of_eight(Options(batch_sizes=(1, 8), batch_size=8, max_concurrent_batches=2)) == 8
+    assert half_of_eight(Options(max_concurrent_batches=2)) == 4
+    assert half_of_eight(Options()) == 8  # with one worker, all items are for that one
 
 
 # -- deadlines ------------------------------------------------------------------------------------------

@@ -86,8 +86,36 @@ def test_a_window_that_learns_is_used_and_told_of_calls_and_batches() -> None:
 def test_with_several_batches_at_once_the_window_sees_which_run() -> None:
     feature, river = alone(Options(max_concurrent_batches=2))
     window = feature.window
-    assert (type(window), feature.hooks, river.windows) == (SeveralWindow, HEARS_ALL, [window])
+    assert (type(window), feature.hooks, river.windows) == (SeveralWindow, (*HEARS_ALL, "room"), [window])
     assert (window.workers, window.running) == (2, river.running)
+
+
+@pytest.mark.parametrize(
+    ("options", "asked"),
+    [
+        (Options(max_concurrent_batches=2), True),
+        (Options(), False),
+        (Options(max_concurrent_batches=2, adaptive=False), False),
+        (Options(max_concurrent_batches=2, batch_sizes=(1, 8), batch_size=8), False),
+    ],
+)
+def test_a_share_is_asked_for_only_where_several_batches_of_any_size_may_run_and_it_is_learned(
+    options: Options,
+    asked: bool,
+) -> None:
+    """From the beginning, and when options change."""
+    for before in (options, Options(), Options(max_concurrent_batches=2)):
+        feature, _ = alone(before)
+        feature.configure(options)
+        assert ("room" in feature.hooks) == asked
+
+
+@pytest.mark.parametrize(("share", "found"), [(None, 8), (3, 3), (8, 8), (9, 8)])
+def test_a_batch_has_the_share_of_one_worker_at_most(share: int | None, found: int) -> None:
+    """No more than it has room for."""
+    feature, river = alone(Options(max_concurrent_batches=2))
+    feature.window.share = lambda _: share
+    assert feature.room(river.queue, 8, 0.0) == found
 
 
 def test_the_capacity_counts_batches_that_run_at_once() -> None:

@@ -166,7 +166,6 @@ ASKS_FOR: dict[str, tuple[str, ...]] = {
         "test_the_errors_of_numpy_and_pydantic_come_as_they_were",
         "test_when_nobody_is_left_the_generator_is_closed",
     ),
-    "EvenBatches": (),
     "LearnedLengths": ("test_stats_say_what_was_padded_and_how_batches_were_chosen",),
     "FixedSizes": (
         "test_batch_sizes.py",

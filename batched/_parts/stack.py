@@ -11,7 +11,7 @@ from batched._collate.columns import ColumnCollator, parameters_of, takes_column
 from batched._collate.copies import CopyingCollator
 from batched._collate.item_length import length_in_columns, length_in_list
 from batched._collate.lists import ListCollator
-from batched._core.batcher import NewQueue
+from batched._core.batcher import NewQueue, with_tenants
 from batched._core.collator import Collator
 from batched._core.hooks import Feature
 from batched._core.keyed_queues import KeyedQueues
@@ -19,7 +19,6 @@ from batched._core.lazy_heap import Deadlines
 from batched._core.length_queue import LengthQueue
 from batched._core.options import ArrayOptions, Options, knows_lengths, last_stage
 from batched._core.queue import Queue
-from batched._core.tenants import Tenants
 from batched._features.backlog import Backlog, KnowsWorkers, SharedBacklog
 from batched._features.best_size import BestSizes
 from batched._features.deadlines import WithDeadlines
@@ -69,10 +68,9 @@ def join(  # noqa: PLR0913
         new_lengths = partial(AutoLengths, length_of, sizes=options.batch_sizes)
     if options.fair_by is not None:
         layers.append(Sharing(collator, options.fair_by, name))
-    tenants = None if options.fair_by is None else Tenants
-    new_queue: NewQueue = queue
-    if new_lengths is not None or tenants is not None:
-        new_queue = partial(_new_queue, queue, new_lengths, tenants)
+    new_queue: NewQueue = queue if new_lengths is None else partial(_measured, queue, new_lengths)
+    if options.fair_by is not None:
+        new_queue = with_tenants(new_queue)
     if options.cache is not None:
         cached = CachingCollator(collator, layers, options.cache, options.cache_key, name, bound=bound)
         return cached, new_queue
@@ -91,19 +89,12 @@ def _kind_of(
     return ListCollator(name, streams=streams, last=last), Queue, length_in_list
 
 
-def _new_queue(
-    kind: type[Queue | KeyedQueues],
-    new_lengths: Callable[[], Lengths] | None,
-    new_tenants: Callable[[], Tenants] | None,
-    batch_size: int,
-    threshold: int,
+def _measured(
+    kind: type[Queue | KeyedQueues], new_lengths: Callable[[], Lengths], batch_size: int, threshold: int
 ) -> Queue | KeyedQueues:
-    """Return a queue, or one for each key; it knows the lengths of items, or has tenants that take turns."""
-    tenants = None if new_tenants is None else new_tenants()
-    if new_lengths is None:
-        return kind(batch_size, threshold, tenants=tenants)
+    """Return a queue that knows the lengths of items, or one for each key."""
     with_lengths = LengthQueue if kind is Queue else KeyedQueues
-    return with_lengths(batch_size, threshold, new_lengths(), tenants=tenants)
+    return with_lengths(batch_size, threshold, new_lengths())
 
 
 def features(

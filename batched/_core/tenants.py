@@ -8,7 +8,8 @@ together: calls that the process of a server makes of its own function.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable
+from functools import partial
 from operator import attrgetter
 
 from batched._core.call import Call, Slice
@@ -158,11 +159,13 @@ class TenantTurns(Turns):
     __slots__ = ("_tenants",)
 
     def __init__(self, batch_size: int, tenants: Tenants, *, large: bool) -> None:
-        def new_flow() -> Flow:
-            return large_calls(batch_size) if large else Line()
-
+        new_flow: Callable[[], Flow] = partial(large_calls, batch_size) if large else Line
         super().__init__(batch_size, tenant_of, new_flow, whole=0)
         self._tenants = tenants
+
+    def __bool__(self) -> bool:
+        """Whether calls are known: of those that have been taken, none is, so there is nothing to clear."""
+        return bool(self._ages)
 
     def extend(self, calls: Iterable[Call]) -> None:
         """Append `calls`, each to those of its tenant."""

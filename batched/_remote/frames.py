@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from itertools import groupby
 from typing import Any, Final, NamedTuple, TypeAlias
 
 Bytes: TypeAlias = "bytes | bytearray | memoryview"
@@ -122,14 +121,18 @@ def size_of(parts: Sequence[Bytes]) -> int:
 def joined(parts: list[Bytes]) -> list[Bytes]:
     """Return the same bytes in fewer parts: small ones are copied together, large ones stay as they are."""
     found: list[Bytes] = []
-    for is_small, group in groupby(parts, _is_small):
-        some = [*group]
-        found += [b"".join(some)] if is_small else some
+    small: list[Bytes] = []
+    for part in parts:
+        if len(part) < _SMALL:
+            small.append(part)
+            continue
+        if small:
+            found.append(b"".join(small))
+            small = []
+        found.append(part)
+    if small:
+        found.append(b"".join(small))
     return found
-
-
-def _is_small(part: Bytes) -> bool:
-    return len(part) < _SMALL
 
 
 CALL_ROW = struct.Struct("<QBdd")

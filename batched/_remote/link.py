@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 from weakref import ref
 
 from batched._clock import monotonic
@@ -116,6 +116,10 @@ class _Sent:
         """None once it has been sent."""
 
 
+_Fresh: TypeAlias = tuple[int, _Sent, Request]
+"""A call that is being sent: its number first."""
+
+
 class Link(ABC):
     """One connection. After its end, calls need another one.
 
@@ -139,7 +143,7 @@ class Link(ABC):
         self._sent: dict[int, _Sent] = {}
         self._waiting: deque[int | bytes] = deque()
         """Numbers of calls to be sent, and the frames that have calls dropped."""
-        self._fresh: list[tuple[_Sent, Request]] = []
+        self._fresh: list[_Fresh] = []
         """Calls of which no byte has been sent, though their frames are made."""
         self._is_there: Callable[[], Call | None] = _no_call
         """Refers to the last question whether the server is there, while that has no answer."""
@@ -266,31 +270,20 @@ class Link(ABC):
 
         `refused` gets the calls that cannot be sent, with their errors.
         """
-        found: list[Bytes] = []
-        self._fresh.clear()
+        fresh, dropped = self._fresh, []
+        fresh.clear()
         now = monotonic()
-        alone: list[tuple[int, _Sent, Request]] = []
-        together: dict[str, list[tuple[int, _Sent, Request]]] = {}
-        """Calls that can share a frame, by their function."""
-        dropped: list[Bytes] = []
         for _ in range(len(self._waiting)):
             number = self._waiting.popleft()
             if isinstance(number, bytes):
                 dropped.append(number)
             elif (sent := self._sent.get(number)) is not None and (request := sent.request) is not None:
                 sent.request, sent.began = None, now
-                self._fresh.append((sent, request))
-                if request.value is not NO_VALUE and self._most_bytes >= LEAST_TOGETHER:
-                    together.setdefault(sent.caller.name, []).append((number, sent, request))
-                else:
-                    alone.append((number, sent, request))
-        for name, calls in together.items():
-            place = self._places.get(name)
-            if place is None or len(calls) == 1:
-                alone += calls
-                continue
-            for at in range(0, len(calls), MOST_ROWS):
-                found += self._frame_of_several(place, calls[at : at + MOST_ROWS], now)
+                fresh.append((number, sent, request))
+        found: list[Bytes] = []
+        alone = fresh
+        if len(fresh) > 1 and self._most_bytes >= LEAST_TOGETHER:
+            alone = self._share_frames(found, now)
         for number, sent, request in alone:
             try:
                 found += self._frame(number, sent.caller, request, now)
@@ -299,15 +292,31 @@ class Link(ABC):
                 self._sent.pop(number, None)
         return found + dropped  # a call that has just left is dropped after it has come
 
+    def _share_frames(self, found: list[Bytes], now: float) -> list[_Fresh]:
+        """Add to `found` the frames of the calls that can share one; return the other calls."""
+        alone: list[_Fresh] = []
+        together: dict[str, list[_Fresh]] = {}
+        """Calls that can share a frame, by their function."""
+        for each in self._fresh:
+            _, sent, request = each
+            calls = alone if request.value is NO_VALUE else together.setdefault(sent.caller.name, [])
+            calls.append(each)
+        for name, calls in together.items():
+            place = self._places.get(name)
+            if place is None or len(calls) == 1:
+                alone += calls
+                continue
+            for at in range(0, len(calls), MOST_ROWS):
+                found += self._frame_of_several(place, calls[at : at + MOST_ROWS], now)
+        return alone
+
     def unsend(self) -> None:
         """Note that nothing of the last frames was sent: their calls can be sent elsewhere."""
-        for sent, request in self._fresh:
+        for _, sent, request in self._fresh:
             sent.request = request
         self._fresh.clear()
 
-    def _frame_of_several(
-        self, place: int, calls: list[tuple[int, _Sent, Request]], now: float
-    ) -> list[Bytes]:
+    def _frame_of_several(self, place: int, calls: list[_Fresh], now: float) -> list[Bytes]:
         """Return the frame of calls of one function, each with one plain argument."""
         rows = [
             CALL_ROW.pack(

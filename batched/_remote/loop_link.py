@@ -48,7 +48,8 @@ class LoopLink(Link):
         self._connect: Callable[[], socket.socket] | None = None
         self._rest: list[memoryview] = []
         self._is_writing = False
-        self._is_told = False
+        self._flushes: weakref.ref[asyncio.Handle] | None = None
+        """What sends in the next turn of the loop, if that is asked for; a handle knows its loop."""
         self._told: list[Call] = []
         """Calls that are answered, and of which the callers are to be woken: after a Ctrl-C, once more."""
 
@@ -65,15 +66,10 @@ class LoopLink(Link):
     def flush_soon(self) -> None:
         """Have what waits sent with all else that this turn of the loop writes; from any thread."""
         loop = self.loop()
-        if self._is_told or not self.is_open or loop is None:
+        if self._flushes is not None or not self.is_open or loop is None:
             return
         if running_loop_or_none() is loop:
-            self._is_told = True
-            try:
-                loop.call_soon(self._flush)
-            except BaseException:  # Ctrl-C
-                self._is_told = False
-                raise
+            self._flushes = weakref.ref(loop.call_soon(self._flush))
         else:
             ask(loop, self._flush)  # of one that is closed nothing need be sent
 
@@ -149,12 +145,14 @@ class LoopLink(Link):
 
     def _come(self, count: int) -> None:
         self.filled(count, self._told)
-        if self._waiting:
-            self.flush_soon()
         if not self.takes_calls:
             self._leave()
         resolve_on_loop(self._told)
         self._told = []
+        if self._waiting:  # also what callers have sent as they woke: a turn of the loop would take longer
+            if self._flushes is not None and (handle := self._flushes()) is not None:
+                handle.cancel()
+            self._flush()
 
     def say(self, greeting: bytes) -> None:
         """Send a greeting."""
@@ -164,7 +162,7 @@ class LoopLink(Link):
 
     @_ends_if_interrupted
     def _flush(self) -> None:
-        self._is_told = False
+        self._flushes = None
         if self.is_open and not self._is_writing:
             self._send()
 

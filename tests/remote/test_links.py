@@ -541,6 +541,30 @@ def test_any_kind_of_loop(bind: str, run: Any) -> None:
         assert [9] not in gate.batches
 
 
+def test_a_call_that_follows_an_answer_waits_for_no_turn_of_the_loop(bind: str) -> None:
+    """It is sent before the loop does what its task, or other tasks, have asked for meanwhile."""
+    gate = Gate(shut=True)
+    functions = {"double": doubling(), "held": batched.dynamically(gate, timeout_ms=0)}
+    sent: list[object] = []
+
+    def stand_still() -> None:
+        try:
+            gate.wait_for_batch()
+            sent.extend(gate.batches)
+        finally:
+            gate.open()
+
+    with serving(bind, functions=functions), batched.connect(bind) as client:
+
+        async def main() -> None:
+            await client.double.acall(1)
+            asyncio.get_running_loop().call_soon(stand_still)
+            assert await client.held.acall(2) == 2
+
+        asyncio.run(main())
+    assert sent == [[2]]
+
+
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="eager tasks are of Python 3.12")
 def test_eager_tasks(bind: str) -> None:
     """They call before their loop knows them."""

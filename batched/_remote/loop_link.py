@@ -17,6 +17,9 @@ from batched._remote.link import Caller, Link, Terms
 from batched._remote.requests import Request
 from batched.errors import DisconnectedError
 
+_ASYNCIO = vars(asyncio)
+"""Where `nest_asyncio` notes that it lets a task run its loop once more."""
+
 
 def can_have_link(loop: asyncio.AbstractEventLoop) -> bool:
     """Whether `loop` can watch a socket: the loop that Windows has by default cannot."""
@@ -147,6 +150,8 @@ class LoopLink(Link):
         self.filled(count, self._told)
         if not self.takes_calls:
             self._leave()
+        if "_nest_patched" in _ASYNCIO and self.socket is not None:  # a handle cannot run inside of itself
+            asyncio.get_running_loop().add_reader(self.socket.fileno(), self._read)
         resolve_on_loop(self._told)
         self._told = []
         if self._waiting:  # also what callers have sent as they woke: a turn of the loop would take longer

@@ -27,6 +27,7 @@ from batched._remote.link import Link
 from batched._remote.values import Pickles
 from tests.kit.effort import times
 from tests.kit.gate import PATIENCE_S, Gate, moment, turns_until, until
+from tests.kit.loops import Nesting
 from tests.kit.remote_server import ThreadServer, serving
 from tests.kit.script import run_script
 from tests.kit.threads import together
@@ -563,6 +564,21 @@ def test_a_call_that_follows_an_answer_waits_for_no_turn_of_the_loop(bind: str) 
 
         asyncio.run(main())
     assert sent == [[2]]
+
+
+def test_a_task_may_run_its_loop_once_more_as_it_wakes(bind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As `nest_asyncio` has it: calls that are made there are sent, and their answers are read."""
+    monkeypatch.setattr(asyncio, "_nest_patched", True, raising=False)
+    loop = Nesting()
+    with serving(bind, functions={"double": doubling()}), batched.connect(bind) as client:
+
+        async def main() -> int:
+            await client.double.acall(1)
+            found: int = loop.nested(asyncio.wait_for(client.double.acall(2), PATIENCE_S))
+            return found
+
+        assert loop.run_until_complete(main()) == 4
+    loop.close()
 
 
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="eager tasks are of Python 3.12")

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from dataclasses import dataclass
 from math import inf
-from typing import Any, NamedTuple
+from typing import Any
 
 from batched._core.call import Call
 from batched._drivers.wakeups import FUTURE
@@ -19,7 +20,8 @@ NO_TENANT = object()
 _SECONDS = struct.Struct("<dd")  # left, and allowed in all
 
 
-class Asked(NamedTuple):
+@dataclass(slots=True)
+class Asked:
     """The inputs of a call, as its caller gave them."""
 
     flags: int
@@ -31,7 +33,8 @@ class Asked(NamedTuple):
     """Of elements of a map: the most bytes that they may have together, as the server has said."""
 
 
-class Request(NamedTuple):
+@dataclass(slots=True)
+class Request:
     """A call, or a question, without its number: bytes."""
 
     kind: int
@@ -48,7 +51,8 @@ class Request(NamedTuple):
         return b"" if self.deadline is None else _SECONDS.pack(self.deadline - now, self.allowed_s)
 
 
-class Wanted(NamedTuple):
+@dataclass(slots=True)
+class Wanted:
     """A call as the server has read it, without its arguments."""
 
     kind: int
@@ -192,4 +196,4 @@ class RemoteCollator:
 
     def own(self, call: Call) -> None:
         """Have the memory of large arrays copied: all else of a call is bytes when `submit` returns."""
-        call.inputs = call.inputs._replace(is_kept=True)
+        call.inputs.is_kept = True

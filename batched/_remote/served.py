@@ -5,6 +5,7 @@ from __future__ import annotations
 from asyncio import CancelledError, Event, Task, create_task, get_running_loop, sleep
 from collections.abc import Callable, Iterator
 from contextvars import Context
+from dataclasses import replace
 from functools import partial
 from math import inf
 from typing import Any, Literal, TypeAlias
@@ -246,7 +247,7 @@ class Served:
             for at in range(0, len(value), _AT_ONCE):
                 if wanted.left_s is not None:
                     came, waited_s = monotonic(), monotonic() - came
-                    wanted = wanted._replace(left_s=wanted.left_s - waited_s)
+                    wanted = replace(wanted, left_s=wanted.left_s - waited_s)
                 few = value[at : at + _AT_ONCE]
                 tasks += [create_task(self._one(wanted, element, client)) for element in few]
                 await sleep(0)

@@ -50,7 +50,7 @@ class ThreadLink(Link):
                 f"callback of a future; use submit here, or make the call in a thread of your own"
             )
         if request.buffers and call.waits_at is FUTURE:  # its caller goes on, and may change the arrays
-            request = request._replace(buffers=[bytes(each) for each in request.buffers])
+            request.buffers = [bytes(each) for each in request.buffers]
         if not self.begin(call, caller, request):
             return False
         try:

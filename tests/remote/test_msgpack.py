@@ -397,7 +397,9 @@ class Conversation:
                 return None
             if not count:
                 return None
-            self._frames = [each._replace(payload=bytes(each.payload)) for each in self._reader.filled(count)]
+            self._frames = self._reader.filled(count)
+            for each in self._frames:
+                each.payload = bytes(each.payload)
         return self._frames.pop(0)
 
 

@@ -36,21 +36,18 @@ class _Consumer(Generic[T]):
     def _take(self, end: type[Exception]) -> Any:
         """Return the next piece, or `_TO_COME`; raise `end` after the last, or the error of the stream."""
         call = self._call
-        while not self._ended:
+        if not self._ended:
+            goes_on = call.missing  # asked first: the last pieces may come meanwhile
             # Even if pieces are there: a stream may be endless.
-            if call.deadline is not None and call.missing and monotonic() >= call.deadline:
+            if goes_on and call.deadline is not None and monotonic() >= call.deadline:
                 self._refuse()
-            if call.results:
-                try:
-                    return call.results.popleft()
-                except IndexError:  # another thread was faster
-                    continue
-            elif call.missing:
-                return _TO_COME
-            elif not call.results:  # asked again: the last pieces may have come in between
-                if call.error is not None:
-                    self._refuse()
-                break
+            try:
+                return call.results.popleft()
+            except IndexError:  # none is there
+                if goes_on:
+                    return _TO_COME
+            if call.error is not None:
+                self._refuse()
         self._end()  # each time: of several threads that wait, one at a time is woken
         raise end
 

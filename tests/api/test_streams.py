@@ -37,14 +37,14 @@ def test_the_last_piece_comes_before_the_error_that_follows_it() -> None:
             self.asked = False
 
         def __bool__(self) -> bool:
+            return bool(self.pieces)
+
+        def popleft(self) -> int:
             if not self.asked:
                 self.asked = True
                 self.pieces.append(7)
                 self.call.fail(ValueError("after it"))
-                return False
-            return bool(self.pieces)
-
-        def popleft(self) -> int:
+                raise IndexError
             return self.pieces.pop(0)
 
         def clear(self) -> None:

@@ -13,7 +13,7 @@ from typing import Any, NoReturn, Protocol
 
 from batched._clock import monotonic
 from batched._core.call import Call, Slice
-from batched._core.options import DEFAULT_MAX_PIECES, Options
+from batched._core.options import Options
 from batched._core.stats import Stats
 from batched._drivers import arrivals
 from batched._drivers.alarms import watch
@@ -59,7 +59,6 @@ class RemoteDriver(Driver):
         # Until the server has said more, a map reads few elements ahead, and the function may stream.
         super().__init__(Options(batch_size=2, name=name), _no_queue, RemoteCollator(), name, streams=True)  # type: ignore[arg-type]
         self.wire: WireTimes = WireTimes()
-        self.max_pieces: int = DEFAULT_MAX_PIECES
         self.warn_on_loop: LoopWarning = LoopWarning(name)
         self._links = links
 
@@ -80,11 +79,11 @@ class RemoteDriver(Driver):
         collator.chunk_size = 1 if known.maps_singly else None
         collator.most_bytes = most_bytes
         collator.default_deadline_ms = known.default_deadline_ms
-        self.max_pieces = known.max_pieces
         self._follow(
             {
                 "batch_size": known.batch_size,
                 "max_queue_size": known.max_queue_size,
+                "max_pieces": known.max_pieces,
                 "max_concurrent_batches": known.max_concurrent_batches,
             }
         )

@@ -16,6 +16,7 @@ from weakref import ref
 
 from batched._clock import monotonic
 from batched._core.call import Call
+from batched._core.options import Options
 from batched._drivers.deadline_watch import DeadlineWatch
 from batched._drivers.wakeups import FUTURE, settle
 from batched._remote.addresses import Address
@@ -82,8 +83,8 @@ class Caller(Protocol):
 
     name: str
     wire: WireTimes
-    max_pieces: int
     deadline_watch: DeadlineWatch
+    options: Options
 
 
 class WireTimes:
@@ -471,8 +472,9 @@ class Link(ABC):
     def _piece(self, found: Frame, sent: _Sent, told: list[Call]) -> None:
         call = sent.call
         try:
-            if len(call.results) >= sent.caller.max_pieces:
-                raise too_slow(sent.caller.name, sent.caller.max_pieces, " in the server")  # noqa: TRY301
+            most = sent.caller.options.max_pieces
+            if len(call.results) >= most:
+                raise too_slow(sent.caller.name, most, " in the server")  # noqa: TRY301
             call.results.append(self.terms.codec.load(found.payload, found.buffers))
         except (Exception, SystemExit) as error:  # noqa: BLE001
             self.cancel(_fail(sent, error))

@@ -17,7 +17,7 @@ from batched._collate.copies import CopyingCollator
 from batched._collate.used_up import is_used_up
 from batched._core.batch import Batch
 from batched._core.call import DONE, Call
-from batched._core.change import NO_CHANGE, OVER, Change
+from batched._core.change import OVER, Change
 from batched._core.options import ArrayOptions, Options
 from batched._drivers.generators import run_steps
 from batched._drivers.thread import ThreadDriver
@@ -131,12 +131,10 @@ class Trial:
         return found
 
     def _goes_on(self, pieces: Any) -> Change[Any] | None:
-        if not self.options.continuous:
-            return None
-        gone = [at for at, piece in enumerate(pieces) if piece is DONE or is_error(piece)]
-        if len(gone) == len(pieces):  # else the function goes on for ever
+        gone = tuple(at for at, piece in enumerate(pieces) if piece is DONE or is_error(piece))
+        if len(gone) == len(pieces):  # the function may go on for ever
             return OVER
-        return Change(tuple(gone)) if gone else NO_CHANGE
+        return Change(gone) if self.options.continuous else None
 
 
 def that_share(calls: Sequence[Call]) -> list[list[int]]:

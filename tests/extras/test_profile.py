@@ -411,6 +411,23 @@ def test_a_function_that_is_refilled_is_told_which_items_have_ended() -> None:
     assert live[-3:] == [2, 2, 1]
 
 
+def test_a_plain_stream_is_closed_once_all_of_its_items_have_ended() -> None:
+    """As with callers: it need not end by itself."""
+    closed: list[bool] = []
+
+    @batched.dynamically
+    def count(items: list[int]) -> Iterator[list[Any]]:
+        try:
+            for step in range(100):
+                yield [step if step < item else batched.DONE for item in items]
+            closed.append(False)
+        except GeneratorExit:
+            closed.append(True)
+
+    profile(count, [2, 1], sizes=[2], repeats=1)
+    assert set(closed) == {True}
+
+
 def test_a_function_that_answers_with_exceptions_only_is_not_measured() -> None:
     """What exceptions take says nothing of batches; where any item works, that is advice."""
     with pytest.raises(ValueError, match=r"answered each item with an exception, at last KeyError\('b'\)"):

@@ -15,7 +15,7 @@ from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, SupportsIndex, TypeAlias, TypeVar
 
 from batched._api.call_signature import signature_of_calls
-from batched._api.decorate import changed, is_method, is_stream, name_of, named_by
+from batched._api.decorate import changed, is_method, name_of, named_by, options_of
 from batched._api.pickling import alias_of, check_protocol, rebind, reduced, remake
 from batched._api.through_class import ThroughClass
 from batched._core.options import (
@@ -108,7 +108,6 @@ class Shared(Generic[DriverT]):
     """Name, docstring and more of the decorated function."""
     attribute: str
     """The name under which the decorated function stands in its class."""
-    streams: bool
     callers_ask: bool
     """Whether callers ask the cache themselves, as they may have to await its answer."""
     views: dict[int, Shared[DriverT]]
@@ -224,7 +223,7 @@ class Bindable(Generic[DriverT]):
     def __signature__(self) -> Signature:
         shared = self._shared
         has = partial(hasattr, self)
-        return signature_of_calls(self.__wrapped__, shared.settings, has, streams=shared.streams)
+        return signature_of_calls(self.__wrapped__, shared.settings, has)
 
     _shared: Shared[DriverT]
     _key: object
@@ -239,14 +238,14 @@ class Bindable(Generic[DriverT]):
         callers_ask: bool = False,
     ) -> None:
         name = name_of(func, options)
-        streams = is_stream(func, options)
+        options = options_of(func, options)
 
         def make(owner: object) -> DriverT:
             bound = not isinstance(owner, Bindable)
-            collator, queue = join(func, options, name, bound=bound, streams=streams, owner=owner)
+            collator, queue = join(func, options, name, bound=bound, owner=owner)
             if isinstance(collator, CachingCollator) and callers_ask:
                 collator.let_callers_ask()
-            return new_driver(options, queue, collator, name, owner, streams=streams)
+            return new_driver(options, queue, collator, name, owner)
 
         wrapper: Any = self
         plain = named_by(func)
@@ -281,7 +280,6 @@ class Bindable(Generic[DriverT]):
             binding=binding,
             attributes=vars(self),
             attribute=getattr(func, "__name__", ""),
-            streams=streams,
             callers_ask=callers_ask,
             views=binding.views,
         )
@@ -374,7 +372,7 @@ class Bindable(Generic[DriverT]):
     def _check_request_cache(self) -> None:
         """Raise if calls of this function cannot have a cache for their request."""
         settings = self._shared.settings
-        if self._shared.streams:
+        if settings.streams:
             raise TypeError(
                 f"request_cache cannot be used with {self._name}, which streams: it stores results, not "
                 f"pieces"

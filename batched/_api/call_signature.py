@@ -57,8 +57,6 @@ def signature_of_calls(
     function: Any,
     options: Options,
     has: Callable[[str], bool],
-    *,
-    streams: bool,
     through: type | None = None,
 ) -> Signature:
     """Return how `function`, decorated, is called; `ValueError` or `TypeError` if it has no signature.
@@ -75,13 +73,13 @@ def signature_of_calls(
     answer = signature.return_annotation
     if not isinstance(options, ArrayOptions):
         parameters = [
-            each.replace(annotation=_for_callers(each.annotation, many=not streams))
+            each.replace(annotation=_for_callers(each.annotation, many=not options.streams))
             for at, each in enumerate(parameters)
             if at == 0 or not is_setting(each)
         ]
-        answer = answer if streams else _for_callers(answer)
+        answer = answer if options.streams else _for_callers(answer)
     seen = CallSignature(parameters, return_annotation=answer)
-    lacks = "map" if streams else "stream"
+    lacks = "map" if options.streams else "stream"
     ways = [way for way in _BESIDES if has(way) and not way.endswith(lacks)]
     seen.besides = f"  # also .{', .'.join(ways)}"
     return seen

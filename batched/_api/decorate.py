@@ -25,6 +25,7 @@ from batched._core.options import (
     ArrayOptions,
     CallOptions,
     Options,
+    StreamOptions,
     live_options,
     where_taken,
 )
@@ -253,20 +254,21 @@ def is_async(func: Any) -> bool:
     return any(inspect.iscoroutinefunction(f) or inspect.isasyncgenfunction(f) for f in _code_of(func))
 
 
-def is_stream(func: Any, options: Options) -> bool:
-    """Whether `func` yields its results piece by piece; `TypeError` if `options` do not go with that."""
-    streams = any(inspect.isgeneratorfunction(f) or inspect.isasyncgenfunction(f) for f in _code_of(func))
-    if streams and isinstance(options, ArrayOptions):
-        raise TypeError("a function over arrays cannot stream: its outputs are rows")
-    for name, why in _NOT_OF_STREAMS.items() if streams else ():
-        if getattr(options, name) is not None:
-            raise TypeError(f"{name} cannot be used with a function that streams: {why}")
+def options_of(func: Any, options: Options) -> Options:
+    """Return `options` as those of `func`, which may stream; `TypeError` if they do not go with that."""
+    if any(inspect.isgeneratorfunction(f) or inspect.isasyncgenfunction(f) for f in _code_of(func)):
+        if isinstance(options, ArrayOptions):
+            raise TypeError("a function over arrays cannot stream: its outputs are rows")
+        for name, why in _NOT_OF_STREAMS.items():
+            if getattr(options, name) is not None:
+                raise TypeError(f"{name} cannot be used with a function that streams: {why}")
+        return StreamOptions(**{row.name: getattr(options, row.name) for row in fields(options)})
     only = "is only for a function that streams: make it a generator"
-    if not streams and options.continuous:
+    if options.continuous:
         raise TypeError(f"continuous=True {only} with `change = yield pieces`, or leave continuous out")
-    if not streams and options.max_pieces != DEFAULT_MAX_PIECES:
+    if options.max_pieces != DEFAULT_MAX_PIECES:
         raise TypeError(f"max_pieces={options.max_pieces} {only}, or leave max_pieces out")
-    return streams
+    return options
 
 
 def written_for_class(func: Any) -> bool:

@@ -241,7 +241,5 @@ class LoopedFunction(DecoratedFunction["ThreadDriver | LoopDriver"]):
         await self.aclose()
 
 
-def _loop_driver(
-    options: Any, queue: Any, collator: Any, name: str, _: object, *, streams: bool
-) -> LoopDriver:
-    return LoopDriver(options, queue, collator, name, streams=streams)
+def _loop_driver(options: Any, queue: Any, collator: Any, name: str, _: object) -> LoopDriver:
+    return LoopDriver(options, queue, collator, name)

@@ -56,7 +56,7 @@ class DecoratedFunction(Bindable[DriverT]):
             owner._find()  # noqa: SLF001  so that further views of it have the driver from the start
         driver = shared.binding.driver(owner)
         collator = self._collator_of(driver)
-        read = collator.one if shared.streams else collator.read
+        read = collator.one if shared.settings.streams else collator.read
         options = shared.call_options.with_default(driver.options.default_deadline_ms)
         if options is not NO_OPTIONS:
             read = partial(options.read, read)
@@ -167,7 +167,7 @@ class DecoratedFunction(Bindable[DriverT]):
 
     def _ask_one(self, args: tuple[Any, ...], named: dict[str, Any]) -> Call:
         """Return the call of one item that the arguments mean, for a stream."""
-        if not self._driver.streams:
+        if not self._driver.options.streams:
             raise TypeError(f"{self._name} does not stream: only a batch function that is a generator does")
         call: Call = self._shared.collator.one(self, args, named, monotonic())
         self._shared.effective.apply_to(call)
@@ -178,7 +178,7 @@ class DecoratedFunction(Bindable[DriverT]):
 
     def _open_map(self) -> DriverT:
         """Return the driver, for a map."""
-        if self._shared.streams:
+        if self._shared.settings.streams:
             raise TypeError(
                 f"{self._name} yields, so it streams, and has no map: call stream or astream for each item, "
                 f"as in `for piece in {self._name}.stream(item)`"
@@ -335,7 +335,7 @@ class DecoratedFunction(Bindable[DriverT]):
     def explain(self) -> str:
         """Return what the batcher does and has found out, and what would help, in one sentence per line."""
         driver = self._driver
-        told = explain(driver.stats, driver.options, streams=self._shared.streams)
+        told = explain(driver.stats, driver.options)
         workers = driver.options.workers
         return told if workers is None else f"{told}\n{explain_workers(workers, self._name)}"
 

@@ -29,9 +29,7 @@ class ThroughClass:
     def __signature__(self) -> Signature:
         shared = self.batched_function._shared  # noqa: SLF001
         has = self.batched_function.ways_to_call.__contains__
-        return signature_of_calls(
-            shared.function, shared.settings, has, streams=shared.streams, through=self._owner
-        )
+        return signature_of_calls(shared.function, shared.settings, has, self._owner)
 
     @property
     def _attribute(self) -> str:

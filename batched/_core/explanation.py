@@ -36,15 +36,15 @@ _WITH_ALL = (
 """Such a batch has all that waited."""
 
 
-def explain(stats: Stats, options: Options, *, streams: bool = False) -> str:
+def explain(stats: Stats, options: Options) -> str:
     """Return one sentence a line."""
-    return "\n".join(_sentences(stats, options, streams))
+    return "\n".join(_sentences(stats, options))
 
 
-def _sentences(stats: Stats, options: Options, streams: bool) -> Iterator[str]:  # noqa: FBT001
+def _sentences(stats: Stats, options: Options) -> Iterator[str]:
     now = stats.since_configured()  # else figures of other options would be said of these
     if stats.total_batches:
-        yield from _of_batches(now, options, streams, has_changed=stats.configured is not None)
+        yield from _of_batches(now, options, has_changed=stats.configured is not None)
     else:
         has = "finished" if stats.running else "run"
         yield f"No batch has {has} yet, so there is nothing to report."
@@ -54,15 +54,9 @@ def _sentences(stats: Stats, options: Options, streams: bool) -> Iterator[str]: 
     yield from _losses(stats, options)
 
 
-def _of_batches(
-    stats: Stats,
-    options: Options,
-    streams: bool,  # noqa: FBT001
-    *,
-    has_changed: bool,
-) -> Iterator[str]:
+def _of_batches(stats: Stats, options: Options, *, has_changed: bool) -> Iterator[str]:
     """Say what batches tell; of some options, only those that have started since these were changed."""
-    lengths = _length(stats, options) if not streams or knows_lengths(options) else iter(())
+    lengths = _length(stats, options) if not options.streams or knows_lengths(options) else iter(())
     if has_changed:  # lengths are those of all batches
         yield from lengths
         batches = _count(stats.total_batches, "batch has", "batches have")
@@ -74,7 +68,7 @@ def _of_batches(
     yield from _cost(stats, options)
     yield from lengths
     if stats.total_batches:
-        yield from _size(stats, options, streams)
+        yield from _size(stats, options)
     yield from _stages(stats, options)
     yield from _wait(stats, options)
 
@@ -271,7 +265,7 @@ def _padding(stats: Stats) -> str:
     return f"padded to their longest item, batches were {stats.padding.waste_percent:.0f}% padding"
 
 
-def _size(stats: Stats, options: Options, streams: bool) -> Iterator[str]:  # noqa: FBT001
+def _size(stats: Stats, options: Options) -> Iterator[str]:
     """Say how large batches are, and what would make them better."""
     most, mean, fits, best = (
         options.batch_size,
@@ -303,7 +297,7 @@ def _size(stats: Stats, options: Options, streams: bool) -> Iterator[str]:  # no
         limit is not None and fits is None and full > _MOST_OF_THEM and mean < most / 2 and not _losing(stats)
     ):
         yield f"Most batches fill up before they reach {most} items, because of max_batch_length={limit}."
-    elif mean > most / 2 and full > _MOST_OF_THEM and not streams and _has_room_for_more(stats, options):
+    elif mean > most / 2 and full > _MOST_OF_THEM and _has_room_for_more(stats, options):
         yield from _larger(stats, most)
 
 
@@ -319,6 +313,8 @@ def _losing(stats: Stats) -> bool:
 
 def _has_room_for_more(stats: Stats, options: Options) -> bool:
     """Whether a batch of twice the size would have been full too, and no other option stands against it."""
+    if options.streams:  # a batch would take as long as the longest of more items
+        return False
     bounds = stats.fits_memory is None and options.max_batch_length is None and not _losing(stats)
     waiting = options.max_queue_size is None or options.max_queue_size >= _TWICE * options.batch_size
     were_left = stats.wait.mean > _BEHIND * stats.processing_time.mean

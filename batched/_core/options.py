@@ -81,6 +81,8 @@ class Options:
     """Further names of options, each with the name of the option."""
     not_taken: ClassVar[Mapping[str, str]] = {}
     """Options that are refused, each with the reason."""
+    streams: ClassVar[bool] = False
+    """Whether they are those of a generator, which yields its results piece by piece."""
 
     batch_size: int = _option(
         64,
@@ -291,6 +293,13 @@ class Options:
     def weight(self) -> float | None:
         """The weight of the function among those that share its workers; None if it was given none."""
         return None if self.workers is None else self.workers.weight
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamOptions(Options):
+    """The options of a function that streams: decorators find out that it does."""
+
+    streams: ClassVar[bool] = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -43,7 +43,7 @@ class Dispatcher(ABC):
         self.batcher: Batcher = driver.new_batcher()
         self.collator: Any = driver.collator
         self.name: str = driver.name
-        self.streams: bool = driver.streams
+        self.streams: bool = driver.options.streams
         self.use_lock(driver.lock)
         self._spare: Effects | None = None  # what has been done, to be used again
 

@@ -44,13 +44,10 @@ class Driver(ABC):
     worker_times: KnowsWorkers | None = None
     """What knows of the workers, if other functions use them too."""
 
-    def __init__(
-        self, options: Options, queue: NewQueue, collator: Collator, name: str, *, streams: bool
-    ) -> None:
+    def __init__(self, options: Options, queue: NewQueue, collator: Collator, name: str) -> None:
         self.options: Options = options  # as last configured
         self.collator: Collator = collator
         self.name: str = name
-        self.streams: bool = streams
         self.closed: bool = False
         self._queue = queue
         self._takes_turns = False
@@ -97,7 +94,7 @@ class Driver(ABC):
             workers=self.worker_times,
             teller=self.teller,
         )
-        kind = StreamBatcher if self.streams else Batcher
+        kind = StreamBatcher if self.options.streams else Batcher
         return kind(
             self.options,
             self._queue,

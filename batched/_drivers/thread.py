@@ -73,7 +73,6 @@ class ThreadDriver(Driver):
         name: str,
         owner: object,
         *,
-        streams: bool = False,
         awaits: bool = True,
     ) -> None:
         self.pool: WorkerPool | None = None if options.workers is None else options.workers.pool
@@ -82,7 +81,7 @@ class ThreadDriver(Driver):
             None if self.pool is None else WorkerTimes(self.pool)
         )
         self._awaits = awaits
-        super().__init__(options, queue, collator, name, streams=streams)
+        super().__init__(options, queue, collator, name)
         self.warn_on_loop: LoopWarning = LoopWarning(name)
         self._owner = weakref.ref(owner, self._retire)
         if self.pool is not None:

@@ -37,18 +37,17 @@ from batched._policy.lengths import Lengths
 from batched._policy.size_choice import SizeChoice
 
 
-def join(  # noqa: PLR0913
+def join(
     func: Any,
     options: Options,
     name: str,
     *,
     bound: bool,
-    streams: bool,
     owner: object = None,
 ) -> tuple[Collator, NewQueue]:
     """Return the collator for a function, `bound` to its `owner` or not, and its kind of queue."""
     first, is_bound = first_of(func, options, name, owner, bound=bound)
-    collator, queue, length_of = _kind_of(first, options, name, bound=is_bound, streams=streams)
+    collator, queue, length_of = _kind_of(first, options, name, bound=is_bound)
     padded = isinstance(options, ArrayOptions)
     if options.batch_sizes is not None:
         collator = CopyingCollator(collator, name, tuple(options.batch_sizes))
@@ -64,7 +63,7 @@ def join(  # noqa: PLR0913
         if not padded:
             length = options.length if callable(options.length) else None
             layers.append(Measuring(collator, length, name))
-    elif options.length == "auto" and not streams:  # a stream takes as long as it has pieces
+    elif options.length == "auto" and not options.streams:  # a stream takes as long as it has pieces
         new_lengths = partial(AutoLengths, length_of, sizes=options.batch_sizes)
     if options.fair_by is not None:
         layers.append(Sharing(collator, options.fair_by, name))
@@ -78,15 +77,16 @@ def join(  # noqa: PLR0913
 
 
 def _kind_of(
-    func: Any, options: Options, name: str, *, bound: bool, streams: bool
+    func: Any, options: Options, name: str, *, bound: bool
 ) -> tuple[Any, type[Queue | KeyedQueues], Callable[..., Any]]:
     """Return the collator for the items of a function, its kind of queue, and how items are measured."""
     if isinstance(options, ArrayOptions):
         return FeatureCollator(name, options), KeyedQueues, length_in_list
     last = last_stage(name, options)
     if takes_columns(parameters := parameters_of(func, bound=bound)):
-        return ColumnCollator(name, parameters, streams=streams, last=last), KeyedQueues, length_in_columns
-    return ListCollator(name, streams=streams, last=last), Queue, length_in_list
+        columns = ColumnCollator(name, parameters, streams=options.streams, last=last)
+        return columns, KeyedQueues, length_in_columns
+    return ListCollator(name, streams=options.streams, last=last), Queue, length_in_list
 
 
 def _measured(

@@ -13,7 +13,7 @@ from typing import Any, NoReturn, Protocol
 
 from batched._clock import monotonic
 from batched._core.call import Call, Slice
-from batched._core.options import Options
+from batched._core.options import Options, StreamOptions
 from batched._core.stats import Stats
 from batched._drivers import arrivals
 from batched._drivers.alarms import watch
@@ -57,7 +57,7 @@ class RemoteDriver(Driver):
 
     def __init__(self, name: str, links: Links) -> None:
         # Until the server has said more, a map reads few elements ahead, and the function may stream.
-        super().__init__(Options(batch_size=2, name=name), _no_queue, RemoteCollator(), name, streams=True)  # type: ignore[arg-type]
+        super().__init__(StreamOptions(batch_size=2, name=name), _no_queue, RemoteCollator(), name)  # type: ignore[arg-type]
         self.wire: WireTimes = WireTimes()
         self.warn_on_loop: LoopWarning = LoopWarning(name)
         self._links = links
@@ -74,18 +74,17 @@ class RemoteDriver(Driver):
 
     def describe(self, known: Described, most_bytes: int) -> None:
         """Note what the server says of the function, and how many bytes it takes at once."""
-        self.streams: bool = known.streams
         collator: Any = self.collator
         collator.chunk_size = 1 if known.maps_singly else None
         collator.most_bytes = most_bytes
         collator.default_deadline_ms = known.default_deadline_ms
-        self._follow(
-            {
-                "batch_size": known.batch_size,
-                "max_queue_size": known.max_queue_size,
-                "max_pieces": known.max_pieces,
-                "max_concurrent_batches": known.max_concurrent_batches,
-            }
+        kind = StreamOptions if known.streams else Options
+        self.options = kind(
+            name=self.name,
+            batch_size=known.batch_size,
+            max_queue_size=known.max_queue_size,
+            max_pieces=known.max_pieces,
+            max_concurrent_batches=known.max_concurrent_batches,
         )
 
     def check(self) -> None:

@@ -68,7 +68,6 @@ class Served:
         self._callers_context = Context()  # those of callers stay in their processes
         self._context = Context()  # of this server alone: two threads cannot be in one at once
         shared = self.function._shared  # noqa: SLF001
-        self.streams: bool = shared.streams
         self.callers_ask: bool = shared.callers_ask
         self._read = shared.read
         self._chunk = shared.collator.chunk
@@ -88,7 +87,7 @@ class Served:
         options = self.driver.options
         return Described(
             name=self.name,
-            streams=self.streams,
+            streams=options.streams,
             maps_singly=self.driver.collator.chunk_size == 1 or options.default_deadline_ms is not None,
             batch_size=options.batch_size,
             max_queue_size=options.max_queue_size,
@@ -127,7 +126,7 @@ class Served:
         if flags & Flag.ELEMENTS:
             if type(value) is not list:
                 raise FrameError(f"elements of a map are a list, not {type(value).__name__}")
-            if self.streams:
+            if self.driver.options.streams:
                 self.function._open_map()  # noqa: SLF001  refuses
             call: Call = self._chunk(self.function, value, now)
         elif flags & Flag.STREAM:

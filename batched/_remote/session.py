@@ -337,7 +337,7 @@ class Session(asyncio.BufferedProtocol):
             except FrameError:
                 raise
             except BaseException:
-                if not want.flags & Flag.ELEMENTS or served.streams:
+                if not want.flags & Flag.ELEMENTS or served.driver.options.streams:
                     raise
                 self._one_by_one(number, began, served, want, value)
                 return

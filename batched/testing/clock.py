@@ -109,7 +109,7 @@ class ManualClock:
             raise TypeError(f"manual_clock is for decorated functions, got {function!r}")
         shared = function._shared  # noqa: SLF001
         self._name: str = function._name  # noqa: SLF001
-        if shared.streams:
+        if shared.settings.streams:
             raise TypeError(f"{self._name} streams: manual_clock is for functions that return results")
         driver = function._driver  # noqa: SLF001
         check_runs_here(driver, self._name)
@@ -119,7 +119,6 @@ class ManualClock:
             driver.options,
             self._name,
             bound=not isinstance(owner, DecoratedFunction),
-            streams=False,
             owner=owner,
         )
         self._function = function

@@ -89,7 +89,7 @@ class _Comparison:
 
     def __init__(self, function: DecoratedFunction[Any], items: list[Any], rtol: float, atol: float) -> None:
         self._trial = trial = Trial(function)
-        if function._shared.streams:  # noqa: SLF001
+        if function._shared.settings.streams:  # noqa: SLF001
             raise TypeError(f"{trial.name} streams: assert_independent is for functions that return results")
         self._items = items
         self._isolates = trial.options.isolate_errors

@@ -57,7 +57,6 @@ class Trial:
         self.options: Options = driver.options
         self.is_of_arrays: bool = isinstance(driver.options, ArrayOptions)
         self._function: Any = function
-        self._streams: bool = function._shared.streams  # noqa: SLF001
         self._wait = partial(result_of, loops_of(driver))
         self._worker = stand_in_of(driver.options) if isinstance(driver, ThreadDriver) else None
         collator: Any = driver.collator
@@ -123,7 +122,7 @@ class Trial:
                 has_copy = self._collator.can_repeat(Batch(slices[last:], 1))
                 batch.copies = copies, ((last, 0) if has_copy else None)
             outputs = run_at_once(batch, self._collator, self._wait, self._worker)
-            if self._streams:
+            if self.options.streams:
                 run_steps(outputs, self._goes_on, self.name, self._wait)
                 continue
             for at, part in zip(places, batch.split(outputs, self._collator), strict=True):

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from batched._core.explanation import explain
-from batched._core.options import ArrayOptions, Options
+from batched._core.options import ArrayOptions, Options, StreamOptions
 from batched._core.stats import Padding
 from tests.kit.figures import (
     ALL_FULL,
@@ -32,9 +32,9 @@ def test_of_arrays_no_length_is_asked_for() -> None:
 
 def test_of_streams_it_says_nothing_of_lengths_that_are_not_looked_at() -> None:
     """A stream takes as long as it has pieces; what a budget does with lengths is said."""
-    assert "ength" not in explain(stats(), Options(), streams=True)
+    assert "ength" not in explain(stats(), StreamOptions())
     chosen = stats(chosen={"arrival": 100})
-    assert "max_batch_length" in explain(chosen, Options(max_batch_length=4), streams=True)
+    assert "max_batch_length" in explain(chosen, StreamOptions(max_batch_length=4))
 
 
 def test_nothing_is_said_of_keys_that_take_next_to_no_time() -> None:
@@ -140,7 +140,7 @@ def test_a_larger_batch_size_is_no_advice_where_something_else_limits_batches() 
         {"default_deadline_ms": 55},
     ):
         assert "larger batch_size" not in explain(full, Options(batch_size=24, **options))
-    assert "larger batch_size" not in explain(full, Options(batch_size=24), streams=True)
+    assert "larger batch_size" not in explain(full, StreamOptions(batch_size=24))
     free = Options(batch_size=24, max_queue_size=48, default_deadline_ms=60)
     assert "larger batch_size" in explain(full, free)
 

@@ -341,10 +341,10 @@ class Session(asyncio.BufferedProtocol):
                     raise
                 self._one_by_one(number, began, served, want, value)
                 return
-            if (streams := call.takes_pieces) or (served.callers_ask and call.size):
+            if call.takes_pieces or (served.callers_ask and call.size):
                 send = partial(self._send_pieces, number, began, served)
-                work = partial(send if streams else served.with_cache, call)
-                self._answer_in_task(number, began, work, None if streams else _many(call), call)
+                work = partial(send if call.takes_pieces else served.with_cache, call)
+                self._answer_in_task(number, began, work, _many(call), call)
                 return
             if not call.missing:
                 self._answer(number, began, served.at_once(call), many=_many(call))

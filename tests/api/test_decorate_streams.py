@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from copy import copy
 
 import pytest
 
 import batched
 import batched.inference
+from tests.kit.kept import driver_of
 
 
 def test_what_does_not_go_with_streams_is_refused() -> None:
@@ -28,3 +30,17 @@ def test_what_does_not_go_with_streams_is_refused() -> None:
         batched.dynamically(lambda items: items, continuous=True)
     with pytest.raises(TypeError, match="max_pieces cannot be used with arrays"):
         batched.inference.dynamically(lambda features: features, max_pieces=5)  # type: ignore[call-overload]
+
+
+def test_a_function_that_streams_still_does_with_changed_options_and_as_a_copy() -> None:
+    """Its options are of a kind of their own, which `configure` and a pickle keep."""
+
+    def generate(items: list[int]) -> Iterator[list[int]]:
+        yield items
+
+    fn = batched.dynamically(generate)
+    fn.configure(batch_size=2)
+    for each in (fn, copy(fn)):
+        assert driver_of(each).options.streams
+        assert list(each.stream(1)) == [1]
+    assert not driver_of(batched.dynamically(list)).options.streams

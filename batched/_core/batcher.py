@@ -58,8 +58,6 @@ class Batcher(Inbox):
     # Of an object that has more than 30 attributes in its `__dict__`, Python looks up each method anew.
     __slots__ = ("__dict__", "__weakref__", "slots", *(f"_{hook}" for hook in HOOKS))
 
-    streams: bool = False
-    """Whether the function generates, so that its batches run in steps."""
     until: float
     wake_after: int | None
     _door: tuple[Callable[[Call, float], None], ...]

@@ -11,6 +11,7 @@ from batched._core.call import Call
 from batched._core.counters import Counters
 from batched._core.first import First
 from batched._core.halves import Half
+from batched._core.options import Options
 from batched._policy.window import Window
 
 
@@ -31,8 +32,7 @@ class River(Protocol):
     first: First
     slots: float
     """How many batches run at once; where they overlap by stages, as far as that is known."""
-    streams: bool
-    """Whether the function generates: then its consumers say how long a batch takes."""
+    options: Options
 
     def use_window(self, window: Window) -> None:
         """Hold batches that are not full back as long as `window` says."""

@@ -33,8 +33,6 @@ _REFILLED_STEPS = (
 class StreamBatcher(Batcher):
     """Hands out the pieces of each step; with the option `continuous`, has items join."""
 
-    streams: bool = True
-
     def begin(self) -> None:
         """Begin with an empty queue, and with nothing learned of joining."""
         super().begin()

@@ -105,7 +105,7 @@ class Backlog(Feature):
     def learn(self) -> None:
         """Learn from now on, and from the last batches that ran, of all loops."""
         self.use()
-        if not self._has_begun or not (self.times.is_known or self.river.streams):
+        if not self._has_begun or not (self.times.is_known or self.river.options.streams):
             self._has_begun = True
             self.times = ServiceTime()
             runs = self.river.counters.last_runs()
@@ -207,7 +207,7 @@ class Backlog(Feature):
 
     def _learn(self, size: int, seconds: float) -> None:
         """Learn what a batch took; of streams, that is for their consumers to say."""
-        if not self.river.streams:
+        if not self.river.options.streams:
             self.times.ran(size, seconds)
             if self.times.is_known:
                 self.river.batch_s = self.times.safe_seconds(1)

@@ -62,7 +62,7 @@ class BestSizes(Feature):
 
     def configure(self, options: Options) -> None:
         """Learn, or not; anew if another number is allowed."""
-        alone = options.max_concurrent_batches == 1 and not self.river.streams
+        alone = options.max_concurrent_batches == 1 and not options.streams
         if not (alone and options.adaptive and options.batch_size > 1 and not self._lengths.is_used):
             self.sizes = None
         elif self.sizes is None or self.sizes.most != options.batch_size:

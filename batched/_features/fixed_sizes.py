@@ -31,7 +31,7 @@ class FixedSizes(Feature):
         self._chosen = 0  # the number of items that `room` has chosen for the next batch
         if not self.choice.sizes:
             self.hooks = ()
-        elif self.river.streams:  # these take as long as they have pieces
+        elif options.streams:  # these take as long as they have pieces
             self.hooks = ("took", "ended")
         else:
             self.hooks = ("room", "took", "ended", "lesson")
@@ -51,7 +51,7 @@ class FixedSizes(Feature):
         if batch.size == choice.size_of(batch.size):
             return
         size = batch.size
-        if not (size == self._chosen or self.river.streams or isinstance(batch, Half)):
+        if not (size == self._chosen or self.river.options.streams or isinstance(batch, Half)):
             size = choice.choose(size)  # the queue has chosen others, or fewer
         if size < batch.size:
             self._cut(batch, size)

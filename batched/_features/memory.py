@@ -33,7 +33,7 @@ class FitsMemory(Feature):
     def _follow(self) -> None:
         limit = self.memory.limit
         self.limit = None if limit is None else self._sizes.at_most(limit) or self._sizes.smallest
-        is_at_rest = self.limit is None or self.river.streams
+        is_at_rest = self.limit is None or self.river.options.streams
         self.have(*(("failed",) if is_at_rest else ("failed", "ended")))
 
     def failed(self, batch: Batch, error: BaseException, started: float, now: float) -> bool:

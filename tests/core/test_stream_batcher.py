@@ -22,7 +22,7 @@ from batched._core.effects import Effects
 from batched._core.keyed_queues import KeyedQueues
 from batched._core.length_queue import LengthQueue
 from batched._core.mending import mend
-from batched._core.options import Options
+from batched._core.options import StreamOptions
 from batched._core.queue import Queue
 from batched._core.stream_batcher import StreamBatcher
 from batched._drivers.manual_clock import snapshot
@@ -47,7 +47,7 @@ class RefilledRules(RuleBasedStateMachine):
         self.now = 0.0
         self.workers = workers
         self.counters = Counters()
-        options = Options(batch_size=batch_size, continuous=True, max_joining=max_joining, max_pieces=6)
+        options = StreamOptions(batch_size=batch_size, continuous=True, max_joining=max_joining, max_pieces=6)
         self.batcher = StreamBatcher(
             options, self.queue, ListCollator("f"), "f", self.counters, features=features("f")
         )
@@ -265,7 +265,7 @@ TestKeyedRefilled.settings = settings(max_examples=times(200), stateful_step_cou
 
 def alone(**options: Any) -> StreamBatcher:
     """Return a batcher without features."""
-    return StreamBatcher(Options(timeout_ms=0, **options), Queue, ListCollator("f"), "f", Counters())
+    return StreamBatcher(StreamOptions(timeout_ms=0, **options), Queue, ListCollator("f"), "f", Counters())
 
 
 def step(batcher: StreamBatcher, batch: Batch, pieces: list[Any], now: float) -> tuple[list[Call], Any]:
@@ -383,7 +383,7 @@ def test_what_is_learned_of_a_step_that_a_ctrl_c_broke_off_is_forgotten() -> Non
 @pytest.mark.parametrize("limit", [{"max_joining": 2}, {"max_joining_length": 7}, {"max_queue_size": 2}, {}])
 def test_no_item_waits_for_more_than_may_join_at_one_step(limit: dict[str, Any]) -> None:
     """By number, by length, or as no more may wait, or come: though joining is dear, and more would pay."""
-    options = Options(batch_size=16, continuous=True, **limit)
+    options = StreamOptions(batch_size=16, continuous=True, **limit)
     queue: Any = (
         partial(LengthQueue, lengths=Lengths(reorders=False, padded=False))
         if "max_joining_length" in limit

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from batched._core.lazy_heap import Deadlines
-from batched._core.options import Options
+from batched._core.options import Options, StreamOptions
 from batched._features.best_size import BestSizes
 from batched._policy.best_size import BestSize
 from batched._policy.size_choice import SizeChoice
@@ -65,11 +65,11 @@ class Alone:
         self.lengths = Lengths()
         self.lengths.is_used = is_used
         self.river = StandInRiver()
-        self.river.streams = streams
+        self.river.options = StreamOptions(batch_size=MOST) if streams else options
         self.memory: Any = SimpleNamespace(limit=None)
         self.deadlines = Deadlines()
         self.feature = BestSizes(self.lengths, self.memory, self.deadlines, SizeChoice())
-        self.feature.begin(self.river, options)
+        self.feature.begin(self.river, self.river.options)
 
     def with_rule(self) -> Sizes:
         """Put the rule of a test in the place of its own."""

@@ -9,7 +9,7 @@ import pytest
 
 from batched._core.batch import Batch
 from batched._core.halves import Half
-from batched._core.options import Options
+from batched._core.options import Options, StreamOptions
 from batched._features.fixed_sizes import FixedSizes
 from batched._policy.search import Search
 from batched._policy.size_choice import SizeChoice
@@ -24,9 +24,10 @@ class Alone:
 
     def __init__(self, *sizes: int, streams: bool = False, lengths: Any = None) -> None:
         self.river: Any = StandInRiver(lengths)
-        self.river.streams = streams
+        kind = StreamOptions if streams else Options
+        self.river.options = kind(batch_sizes=sizes or None, batch_size=max(sizes, default=8))
         self.feature = FixedSizes(SizeChoice())
-        self.feature.begin(self.river, Options(batch_sizes=sizes or None, batch_size=max(sizes, default=8)))
+        self.feature.begin(self.river, self.river.options)
 
     def take(self, batch: Batch) -> Any:
         """Have a batch taken; return its copies, None if it has none."""

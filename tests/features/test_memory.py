@@ -9,7 +9,7 @@ import pytest
 from batched._core.batch import Batch
 from batched._core.halves import Half
 from batched._core.hooks import Run
-from batched._core.options import Options
+from batched._core.options import Options, StreamOptions
 from batched._features.memory import FitsMemory
 from batched._policy.search import Search
 from batched._policy.size_choice import SizeChoice
@@ -25,9 +25,10 @@ class Alone:
 
     def __init__(self, most: int = MOST, *, streams: bool = False, sizes: tuple[int, ...] = ()) -> None:
         self.river: Any = StandInRiver()
-        self.river.streams = streams
+        kind = StreamOptions if streams else Options
+        self.river.options = kind(batch_size=most)
         self.feature = FitsMemory(SizeChoice(sizes))
-        self.feature.begin(self.river, Options(batch_size=most))
+        self.feature.begin(self.river, self.river.options)
 
     def fail(self, batch: Batch, error: BaseException | None = None) -> bool:
         """Have a batch raise an error, of memory by default; return whether its items run again."""

@@ -12,6 +12,7 @@ from batched._core.call import Call
 from batched._core.first import First
 from batched._core.halves import Half
 from batched._core.hooks import Run
+from batched._core.options import Options
 from batched._policy.window import Window
 from tests.kit.calls import listed, single
 
@@ -48,7 +49,7 @@ class StandInRiver:
         self.reported: list[BaseException] = []
         self.afterward: list[Callable[[], object]] = []
         self.slots = 1.0
-        self.streams = False
+        self.options = Options()
 
     def _follow_rule(self) -> bool:
         self.followed += 1

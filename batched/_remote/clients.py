@@ -6,24 +6,12 @@ import logging
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from batched._logs import log
 
-
-class Connection(Protocol):
-    """A connection of a client; a `Session` is one."""
-
-    client: str
-    """One name for all connections of a process; "" until it has greeted."""
-    calls: int
-    bytes_in: int
-    bytes_out: int
-
-    @property
-    def unanswered(self) -> int:
-        """How many calls have no answer yet."""
-        ...
+if TYPE_CHECKING:
+    from batched._remote.session import Session
 
 
 @dataclass(slots=True)
@@ -38,7 +26,7 @@ class ClientFigures:
     """Bytes that the server has received."""
     bytes_out: int = 0
 
-    def add(self, each: Connection) -> None:
+    def add(self, each: Session) -> None:
         """Count what came and went on a connection."""
         self.calls += each.calls
         self.bytes_in += each.bytes_in
@@ -61,7 +49,7 @@ class Clients:
         if self._connections[client] == 1:
             log(logging.DEBUG, "client %s came", client)
 
-    def left(self, ended: Connection) -> None:
+    def left(self, ended: Session) -> None:
         """Note that a connection has ended; it may be one that never came to a greeting."""
         client = ended.client
         if not self._connections[client]:
@@ -77,7 +65,7 @@ class Clients:
         told = "client %s left: %s calls, %s bytes in, %s bytes out"
         log(logging.DEBUG, told, client, figures.calls, figures.bytes_in, figures.bytes_out)
 
-    def figures(self, live: Iterable[Connection]) -> dict[str, ClientFigures]:
+    def figures(self, live: Iterable[Session]) -> dict[str, ClientFigures]:
         """Return the figures of the clients that are connected; `live` are their connections."""
         found: dict[str, ClientFigures] = {}
         for each in [*live]:
@@ -92,6 +80,6 @@ class Clients:
             figures.add(each)
         return found
 
-    def shares(self, live: Iterable[Connection]) -> dict[str, int]:
+    def shares(self, live: Iterable[Session]) -> dict[str, int]:
         """Return the number of calls of each client that is connected."""
         return {client: figures.calls for client, figures in self.figures(live).items()}

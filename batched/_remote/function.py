@@ -23,6 +23,7 @@ class RemoteFunction(BatchedFunction[Any, Any, Any]):
     It is called as a decorated function is: `fn(item)`, `fn([item, ...])`, `await fn.acall(item)`, `submit`,
     `map`, `stream`, `options` and the others. Arguments and results are copied. `stats`, `explain`, `shapes`
     and `expected_wait_ms` are of the function in its server, for all clients, and block until it answers.
+    `configure`, `warm_up` and `worker_stack` raise a `TypeError`: they are for the process of the server.
 
     The server reads the arguments, so `submit` raises neither a `TypeError` for them nor a refusal, such as
     `QueueFullError`: these are in the future. An error of a type that this process has not imported arrives
@@ -90,23 +91,8 @@ class RemoteFunction(BatchedFunction[Any, Any, Any]):
         """
         self._remote.configure(changes)
 
-    def warm_up(self, /, *example: Any, progress: Any = None, **named: Any) -> NoReturn:  # noqa: ARG002
-        """Refuse: the function is warmed up in its server, before it is served.
-
-        Raises:
-            TypeError: Always.
-
-        """
-        self._remote.warm_up(list, in_task=False)
-
-    async def awarm_up(self, /, *example: Any, progress: Any = None, **named: Any) -> NoReturn:
-        """Refuse, as `warm_up` does.
-
-        Raises:
-            TypeError: Always.
-
-        """
-        self.warm_up(*example, progress=progress, **named)
+    def _warm_ups(self, *_: Any, in_task: bool) -> NoReturn:
+        self._remote.warm_up(list, in_task=in_task)
 
     def worker_stack(self) -> NoReturn:
         """Refuse: the worker is in another process.

@@ -118,6 +118,7 @@ class Session(asyncio.BufferedProtocol):
         self._has_room = asyncio.Event()
         self._has_room.set()
         self.client = ""
+        """One name for all connections of a process; "" until it has greeted."""
         self.calls = 0
         self.bytes_in = 0
         self.bytes_out = 0

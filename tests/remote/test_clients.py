@@ -160,6 +160,7 @@ def test_what_only_a_server_can_do_is_refused_with_the_remedy(server: Served) ->
     fn = server.connect().double
     for refused in (
         lambda: fn.configure(batch_size=2),
+        lambda: fn.configure(max_batch_length=2),
         lambda: fn.warm_up(1),
         lambda: asyncio.run(fn.awarm_up(1)),
     ):

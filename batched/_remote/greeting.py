@@ -50,9 +50,6 @@ _KINDS: dict[str, Any] = {
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Greeting:
     version: int = VERSION
-    protocol: str = "pickle"
-    max_frame_bytes: int = MAX_FRAME_BYTES
-    """The most bytes of a frame that this side takes."""
 
     @classmethod
     def read(cls, found: Frame) -> Self:
@@ -80,6 +77,8 @@ class _Greeting:
 class ClientGreeting(_Greeting):
     """What a client says."""
 
+    protocol: str = "pickle"
+    """How it sends values."""
     client: str = ""
     """One name for all connections of a process."""
     nonce: str = ""
@@ -92,6 +91,8 @@ class ClientGreeting(_Greeting):
 class ServerGreeting(_Greeting):
     """What a server answers: the functions that it has, or why it takes no calls from this client."""
 
+    max_frame_bytes: int = MAX_FRAME_BYTES
+    """The most bytes of a call; a client takes `MAX_FRAME_BYTES` of an answer."""
     functions: list[dict[str, Any]] = field(default_factory=list)
     """Calls have the places of their functions in this list."""
     refusal: str | None = None

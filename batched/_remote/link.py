@@ -173,7 +173,6 @@ class Link(ABC):
             client=terms.client,
             nonce=self._nonce,
             proof=shown,
-            max_frame_bytes=MAX_FRAME_BYTES,
         )
         return b"".join(said.frame())
 

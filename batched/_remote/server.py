@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import secrets
 import socket
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
@@ -45,6 +46,7 @@ class Server:
     ) -> None:
         self.address: Address = parsed(bind)
         self.served: Mapping[str, Served] = {}
+        self.codec: Codec = Pickles() if codec is None else codec
         self.max_frame_bytes: int = max_frame_bytes
         self.sessions: set[Session] = set()
         self.answers: Outbox
@@ -54,7 +56,6 @@ class Server:
         """How many calls had no answer when it could wait no longer."""
         self.clients: Clients = Clients()
         self._group = group
-        self._codec: Codec = Pickles() if codec is None else codec
         self._token = token
         self._drain_s = drain_s
         self._unused_s = unused_s
@@ -168,38 +169,35 @@ class Server:
         group = "" if self._group is None else f" and of group {self._group}"
         return f"the server takes calls of user {os.geteuid()}{group} only, not of user {user}"
 
-    def challenge(self, said: ClientGreeting, nonce: str, port: object) -> ServerGreeting | None:
-        """Return what a client must answer before it is welcome; None if any client is."""
-        if self._token is None or said.version != VERSION:
-            return None
-        shown = proof(self._token, "server", port, said.nonce, nonce)
-        return ServerGreeting(protocol=self._codec.name, nonce=nonce, proof=shown)
+    def welcome(self, said: ClientGreeting, nonce: str, port: object) -> ServerGreeting:
+        """Return the answer to a greeting: the functions, why the client is refused, or a nonce.
 
-    def welcome(self, said: ClientGreeting, nonce: str, port: object) -> tuple[ServerGreeting, Codec | None]:
-        """Return the answer to a greeting, and how values are read; no codec if the client is refused."""
+        A client that is answered with a nonce is to greet once more, with a proof that it knows the token.
+        """
         why = None
         if said.version != VERSION:
             why = (
                 f"the server speaks version {VERSION}, the client version {said.version}: install the same "
                 f"batched on both sides"
             )
-        elif said.protocol != self._codec.name:
-            mine = self._codec.name
+        elif said.protocol != self.codec.name:
+            mine = self.codec.name
             why = f'the server speaks {mine}, the client {said.protocol}: connect with protocol="{mine}"'
-        elif self._token is not None and not is_same(
-            said.proof, proof(self._token, "client", port, said.nonce, nonce)
-        ):
-            why = "the token of the client is not that of the server"
+        elif self._token is not None:
+            if not nonce:
+                nonce = secrets.token_hex(16)
+                shown = proof(self._token, "server", port, said.nonce, nonce)
+                return ServerGreeting(nonce=nonce, proof=shown)
+            if not is_same(said.proof, proof(self._token, "client", port, said.nonce, nonce)):
+                why = "the token of the client is not that of the server"
         if why is not None:
-            return ServerGreeting(protocol=self._codec.name, refusal=why), None
+            return ServerGreeting(refusal=why)
         self.clients.came(said.client)
-        return self._greeting(), self._codec
+        return self._greeting()
 
     def _greeting(self) -> ServerGreeting:
         functions = [asdict(each.described()) for each in self.served.values()]
-        return ServerGreeting(
-            protocol=self._codec.name, functions=functions, max_frame_bytes=self.max_frame_bytes
-        )
+        return ServerGreeting(functions=functions, max_frame_bytes=self.max_frame_bytes)
 
     def _tell(self) -> None:
         """Have clients know of options that have changed."""

@@ -6,7 +6,6 @@ import _thread
 import asyncio
 import logging
 import os
-import secrets
 import socket
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
@@ -20,7 +19,7 @@ from batched._logs import log, log_error
 from batched._remote.failures import encoded_error, encoded_rows, unsent
 from batched._remote.frames import (
     CALL_ROW,
-    LEAST_TOGETHER,
+    MAX_FRAME_BYTES,
     MOST_ROWS,
     RESULT_ROW,
     Bytes,
@@ -56,6 +55,7 @@ class Host(Protocol):
     served: Mapping[str, Served]
     answers: Outbox
     """Takes calls that are answered, which have what `send_answers` asks of them as their waiters."""
+    codec: Codec
     max_frame_bytes: int
     ends: bool
     """Whether clients that connect now would come too late."""
@@ -64,12 +64,8 @@ class Host(Protocol):
         """Return why the process at the other end must not call, None if it may."""
         ...
 
-    def challenge(self, said: ClientGreeting, nonce: str, port: object) -> ServerGreeting | None:
-        """Return what a client must answer before it is welcome; None if any client is."""
-        ...
-
-    def welcome(self, said: ClientGreeting, nonce: str, port: object) -> tuple[ServerGreeting, Codec | None]:
-        """Return the answer to a greeting, and how values are read; no codec if the client is refused."""
+    def welcome(self, said: ClientGreeting, nonce: str, port: object) -> ServerGreeting:
+        """Return the answer to a greeting; `nonce` is that of the last answer, to which this one replies."""
         ...
 
     def answered(self, question: bytes, served: Served) -> Any:
@@ -93,12 +89,10 @@ class Session(asyncio.BufferedProtocol):
         self._loop = loop
         self._reader = FrameReader(_MOST_GREETING)  # until it is known that the client may call
         self._has_greeted = False
-        self._codec: Codec  # from then on
-        self._challenge: str | None = None
+        self._codec: Codec = host.codec
+        self._nonce = ""
         self._port: object = ""
         self._functions: list[Served] = []
-        self._most_bytes = 0
-        self._shares_frames = False
         self._transport: asyncio.Transport | None = None
         self._out: list[Bytes] = []
         self._plain: list[tuple[int, float, Any]] = []
@@ -212,22 +206,18 @@ class Session(asyncio.BufferedProtocol):
 
     def _greet(self, found: Frame) -> None:
         said = ClientGreeting.read(found)
-        if self._challenge is None:
-            self._challenge = secrets.token_hex(16)
-            asked = self._host.challenge(said, self._challenge, self._port)
-            if asked is not None:
-                self._write(asked.frame())
-                return
-        answer, codec = self._host.welcome(said, self._challenge, self._port)
-        if codec is None:
+        answer = self._host.welcome(said, self._nonce, self._port)
+        if answer.refusal is not None:
             self._reply(answer)
+            return
+        if answer.nonce:  # the client is to greet once more, and to show that it knows the token
+            self._nonce = answer.nonce
+            self._write(answer.frame())
             return
         self.client = said.client
         self._functions = [*self._host.served.values()]
-        self._most_bytes = said.max_frame_bytes
-        self._shares_frames = said.max_frame_bytes >= LEAST_TOGETHER
         self._reader.max_bytes = self._host.max_frame_bytes
-        self._codec, self._has_greeted = codec, True
+        self._has_greeted = True
         if self._is_no_client is not None:
             self._is_no_client.cancel()
         self._write(answer.frame())
@@ -405,7 +395,7 @@ class Session(asyncio.BufferedProtocol):
                 others.append(call)
             elif call.waiter[1] in self._running:
                 done.append((call.waiter[1], call.waiter[2], call.results))
-        if done and self._shares_frames and are_plain(self._codec, [answer for _, _, answer in done]):
+        if done and are_plain(self._codec, [answer for _, _, answer in done]):
             for number, _, _ in done:
                 self._running.pop(number, None)
             self._write_plain(done)
@@ -467,7 +457,7 @@ class Session(asyncio.BufferedProtocol):
 
     def _answer(self, number: int, began: float, answer: Any, *, many: bool | None = None) -> None:
         """Send an answer: `many` results, or one, of which some may be errors; None for what it is."""
-        if self._shares_frames and is_plain(self._codec, answer):
+        if is_plain(self._codec, answer):
             self._write_plain([(number, began, answer)])
             return
         flags = 0
@@ -499,8 +489,8 @@ class Session(asyncio.BufferedProtocol):
     ) -> list[Bytes]:
         """Return the parts of a frame; `FrameError` if the client would not take it."""
         parts = frame(kind, flags, number, _us_since(began), payload, buffers)
-        if (size := size_of(parts)) > self._most_bytes:
-            raise FrameError(f"it has {size} bytes, and the client takes {self._most_bytes} at most")
+        if (size := size_of(parts)) > MAX_FRAME_BYTES:
+            raise FrameError(f"it has {size} bytes, and the client takes {MAX_FRAME_BYTES} at most")
         return parts
 
     def _answer_in_task(

@@ -420,8 +420,8 @@ def test_calls_that_share_a_frame_are_no_longer_than_the_limit(bind: str) -> Non
 
 
 def test_an_answer_longer_than_the_limit_fails_alone(bind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The server knows what the client takes."""
-    monkeypatch.setattr("batched._remote.link.MAX_FRAME_BYTES", 5000)
+    """The client takes as much as the server does by default."""
+    monkeypatch.setattr(session, "MAX_FRAME_BYTES", 5000)
     with serving(bind, functions={"double": doubling()}), batched.connect(bind) as client:
         with pytest.raises(TypeError, match="the client takes 5000 at most"):
             client.double("x" * 4000)
@@ -430,7 +430,7 @@ def test_an_answer_longer_than_the_limit_fails_alone(bind: str, monkeypatch: pyt
 
 def test_an_error_longer_than_the_limit_fails_alone(bind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The error that arrives in its place says which one it was; the connection goes on."""
-    monkeypatch.setattr("batched._remote.link.MAX_FRAME_BYTES", 8000)
+    monkeypatch.setattr(session, "MAX_FRAME_BYTES", 8000)
 
     def fail(items: list[Any]) -> list[Any]:
         raise KeyError("x" * 9000)

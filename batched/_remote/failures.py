@@ -67,10 +67,7 @@ def _with_failed(
     codec: Codec, rows: list[Any], failed: Mapping[int, BaseException], *, many: bool
 ) -> tuple[int, Bytes, list[Bytes]]:
     plain = [None if at in failed else row for at, row in enumerate(rows)]
-    told = []
-    for at, error in failed.items():
-        payload, buffers = encoded_error(codec, error)
-        told.append((at, bytes(payload), [bytes(each) for each in buffers]))
+    told = [(at, told_error(codec, error)) for at, error in failed.items()]
     return (int(Flag.KEEP_ERRORS), *codec.dump((plain, told, many)))
 
 
@@ -86,26 +83,22 @@ def _error_of(codec: Codec, row: Any) -> TypeError | None:
 def decoded_rows(codec: Codec, told: Any) -> Any:
     """Return results, with errors in their places."""
     rows, failed, many = told
-    for at, payload, buffers in failed:
-        found = codec.load(payload, [bytearray(each) for each in buffers])
-        rows[at] = decoded_error(codec, found)
+    for at, each in failed:
+        rows[at] = decoded_error(codec, each)
     return rows if many else rows[0]
 
 
 def encoded_error(codec: Codec, error: BaseException, left: str | None = None) -> Encoded:
-    """Return the bytes of `error`, whatever it holds and whatever its class raises.
+    """Return the bytes of `error`; if its call has `left` the queue without running, that is said too."""
+    return codec.dump({**told_error(codec, error), "left": left})
 
-    If the call has `left` the queue without running, that is said too.
-    """
+
+def told_error(codec: Codec, error: BaseException) -> Told:
+    """Return `error` as values that have bytes, whatever it holds and whatever its class raises."""
     text = ""
     with contextlib.suppress(BaseException):  # of the user's class
         text = "".join(traceback.format_exception(error))
-    chain = _chain(codec, error, [_MOST_ERRORS])
-    try:
-        return codec.dump({"chain": chain, "text": text, "left": left})
-    except Exception:  # noqa: BLE001  text without bytes, such as half of a surrogate pair
-        plain = [_plain(each) for each in chain]
-        return codec.dump({"chain": plain, "text": _printable(text), "left": left})
+    return {"chain": _chain(codec, error, [_MOST_ERRORS]), "text": _printable(text)}
 
 
 def _chain(codec: Codec, error: BaseException, left: list[int]) -> list[Told]:
@@ -122,16 +115,17 @@ def _chain(codec: Codec, error: BaseException, left: list[int]) -> list[Told]:
 
 
 def _told(codec: Codec, error: BaseException, left: list[int]) -> Told:
-    """Return `error` as values that have bytes."""
+    """Return `error` alone as values that have bytes."""
     left[0] -= 1
     cls = type(error)
     message = "(no message: its `__str__` raises)"
     with contextlib.suppress(BaseException):
-        message = str(error)
-    told: Told = {"module": cls.__module__, "name": cls.__qualname__, "message": message}
-    told |= {"notes": [], "args": None, "state": {}}
+        message = _printable(str(error))
+    told: Told = {"module": _printable(cls.__module__), "name": _printable(cls.__qualname__)}
+    told |= {"message": message, "notes": [], "args": None, "state": {}}
     with contextlib.suppress(BaseException):
-        told["notes"] = [note for note in getattr(error, "__notes__", ()) if isinstance(note, str)]
+        notes = getattr(error, "__notes__", ())
+        told["notes"] = [_printable(note) for note in notes if isinstance(note, str)]
     with contextlib.suppress(BaseException):  # such as a `__dict__` that is none
         args, state = reduced(error)
         if isinstance(error, BaseExceptionGroup):
@@ -140,7 +134,9 @@ def _told(codec: Codec, error: BaseException, left: list[int]) -> Told:
         elif has_native_state(error):
             told["whole"] = _bytes_of(codec, error)
         told["args"] = _bytes_of(codec, args)
-        told["state"] = {name: found for name, value in state.items() if (found := _bytes_of(codec, value))}
+        told["state"] = {
+            _printable(name): found for name, value in state.items() if (found := _bytes_of(codec, value))
+        }
     return told
 
 
@@ -153,14 +149,9 @@ def _bytes_of(codec: Codec, value: Any) -> list[Any] | None:
     return [bytes(payload), [bytearray(each) for each in buffers]]
 
 
-def _plain(told: Told) -> Told:
-    """Return what of an error has bytes in any case."""
-    said = {name: _printable(str(told[name])) for name in ("module", "name", "message")}
-    return {**said, "notes": [_printable(note) for note in told["notes"]], "args": None, "state": {}}
-
-
 def _printable(text: str) -> str:
-    return text.encode("utf-8", "backslashreplace").decode()
+    """Return text that has bytes: half of a surrogate pair has none."""
+    return str(text).encode("utf-8", "backslashreplace").decode()
 
 
 def decoded_error(codec: Codec, told: Any) -> BaseException:
@@ -220,7 +211,7 @@ def _own_kind(codec: Codec, told: Told) -> BaseException | None:
             Exception, SystemExit
         ):  # arguments of a class that is not there, or another class here
             error = way()
-            if type(error) is cls and str(error) == told["message"]:
+            if type(error) is cls and _printable(str(error)) == told["message"]:
                 return error
     return None
 

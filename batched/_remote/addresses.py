@@ -24,6 +24,8 @@ _BACKLOG = 1024
 _FIRST_FD = 3
 """Of the sockets that systemd opens."""
 _CONNECT_S = 0.2
+_NO_GROUP = (1 << 32) - 1
+"""The number by which the system is told to leave a group as it is; there is none from here on."""
 _TURNS, _TURN_S = 100, 0.01
 _PEER = struct.Struct("3i")  # process, user, group
 
@@ -82,6 +84,14 @@ def shown(host: str, port: int) -> str:
 def family_of(host: str) -> socket.AddressFamily:
     """Return the family of the address of a host."""
     return socket.AF_INET6 if ":" in host else socket.AF_INET
+
+
+def is_for_all_users(address: Address) -> bool:
+    """Whether each user of this machine can connect; `ValueError` if `fd` is no socket that listens."""
+    if address.kind == "fd":
+        with listen(address, 0o600) as found:
+            return found.family != getattr(socket, "AF_UNIX", None)
+    return address.kind == "tcp"
 
 
 class Listener(socket.socket):
@@ -280,6 +290,23 @@ def user_of(peer: socket.socket) -> int | None:
     found = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size)
     user: int = _PEER.unpack(found)[1]
     return user
+
+
+def group_number(group: str | int) -> int:
+    """Return the number of a group; `ValueError` if there is none of this name."""
+    meant = f"group must be the name or the number of a group, got {group!r}"
+    if isinstance(group, bool) or not isinstance(group, int | str):
+        raise TypeError(meant)
+    if isinstance(group, int) or group.isdecimal():
+        if not 0 <= int(group) < _NO_GROUP:
+            raise ValueError(meant)
+        return int(group)
+    try:
+        import grp  # noqa: PLC0415  Windows has no such module
+
+        return grp.getgrnam(group).gr_gid
+    except (ImportError, KeyError):
+        raise ValueError(f"this system has no group {group!r}") from None
 
 
 def groups_of(user: int) -> frozenset[int]:

@@ -29,6 +29,7 @@ from batched._remote.requests import Request
 from batched._remote.seconds import checked_seconds
 from batched._remote.spawn import Spawn
 from batched._remote.thread_link import ThreadLink
+from batched._remote.tokens import checked_token
 from batched.errors import ClosedError
 
 _WAIT_S = 1.0
@@ -82,8 +83,7 @@ def connect(  # noqa: PLR0913  each by name
         raise TypeError("connect needs the address of a server, or spawn='module:function' to start one")
     if where.kind == "fd":
         raise ValueError(f"a client needs unix:PATH or tcp:127.0.0.1:PORT, got {address!r}")
-    if token is not None and not isinstance(token, str):
-        raise TypeError(f"token must be a str, got {type(token).__name__}")
+    token = checked_token(token)
     if where.kind == "tcp" and not token:  # it would read pickles of whatever listens there
         raise ValueError(f"{where} can be reached by all users of this machine: give the token of the server")
     if wait_s is None:

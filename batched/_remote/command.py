@@ -14,7 +14,8 @@ from functools import partial
 from typing import Any
 
 from batched._remote.frames import MAX_FRAME_BYTES
-from batched._remote.protocols import PROTOCOLS
+from batched._remote.protocols import PROTOCOLS, codec_named
+from batched._remote.server import Server
 from batched._remote.serving import Serving, at_once, name_of, remedy
 
 _USAGE, _FAILED = 2, 1
@@ -73,17 +74,16 @@ def _serve(given: argparse.Namespace) -> int:
     signal.signal(signal.SIGTERM, at_once())  # until it serves: a model may take long to load
     try:
         # Before a module is imported: it may take minutes, and go to another folder.
-        serving = Serving(
-            bind=given.bind,
+        server = Server(
+            given.bind,
             group=given.group,
-            protocol=given.protocol,
-            http=given.http,
+            codec=codec_named(given.protocol),
             token_file=given.token_file,
             drain_s=given.drain_s,
             max_frame_bytes=given.max_frame_bytes,
             unused_s=given.until_unused,
-            ends_process=True,
         )
+        serving = Serving(server, http=given.http, ends_process=True)
     except (ValueError, ImportError, OSError) as error:
         return say("serve", error)
     try:
@@ -105,7 +105,7 @@ def _serve(given: argparse.Namespace) -> int:
         if serving.is_ready:
             raise
         return say("serve", f"cannot listen at {serving.at}: {error.strerror or error}", _FAILED)
-    return _FAILED if serving.lost else 0
+    return _FAILED if server.lost else 0
 
 
 def say(command: str, why: object, status: int = _USAGE) -> int:

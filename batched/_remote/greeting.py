@@ -2,26 +2,11 @@
 
 from __future__ import annotations
 
-import hmac
 import json
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Self
 
 from batched._remote.frames import MAX_FRAME_BYTES, VERSION, Bytes, Frame, FrameError, Kind, frame
-
-
-def proof(token: str, side: str, port: object, *nonces: str) -> str:
-    """Return what shows that `side`, `"client"` or `"server"`, knows the token.
-
-    With the port, so that a process at another one cannot pass on what a server says.
-    """
-    said = " ".join([side, str(port), *nonces])
-    return hmac.new(token.encode(), said.encode(), "sha256").hexdigest()
-
-
-def is_same(said: str, expected: str) -> bool:
-    """Whether two proofs are the same, in a time that says nothing of them."""
-    return hmac.compare_digest(said.encode(), expected.encode())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

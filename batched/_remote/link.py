@@ -38,8 +38,9 @@ from batched._remote.frames import (
     rows,
     size_of,
 )
-from batched._remote.greeting import ClientGreeting, ServerGreeting, is_same, proof
+from batched._remote.greeting import ClientGreeting, ServerGreeting
 from batched._remote.requests import NO_VALUE, Request, too_long
+from batched._remote.tokens import is_same, proof
 from batched._remote.values import Codec, Unreadable, apart, plain_values
 from batched.errors import DisconnectedError, too_slow
 

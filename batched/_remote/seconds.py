@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from math import inf
-from numbers import Real
 from typing import Any
+
+from batched._core.option_checks import as_float
 
 _MOST_S = 604_800.0
 
@@ -17,12 +17,7 @@ def checked_seconds(name: str, value: Any) -> float:
         ValueError: It is negative, no number by its value, or too large.
 
     """
-    if isinstance(value, bool) or not isinstance(value, Real):
-        raise TypeError(f"{name} must be a number of seconds, got {value!r}")
-    try:
-        number = float(value)
-    except OverflowError:
-        number = inf
+    number = as_float(name, value, "a number of seconds")
     if not 0 <= number <= _MOST_S:
         raise ValueError(f"{name} must be a number of seconds from 0 to {_MOST_S:g} (a week), got {value!r}")
     return number

@@ -11,18 +11,31 @@ import socket
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from batched._api.function import DecoratedFunction
+from batched._core.option_checks import an_int
 from batched._drivers.fork_and_exit import register
 from batched._drivers.wakeups import Outbox, ask
 from batched._logs import log
-from batched._remote.addresses import Address, groups_of, listen, parsed, unlink, user_of
+from batched._remote.addresses import (
+    Address,
+    group_number,
+    groups_of,
+    is_for_all_users,
+    listen,
+    parsed,
+    unlink,
+    user_of,
+)
 from batched._remote.clients import Clients
 from batched._remote.frames import MAX_FRAME_BYTES, VERSION
-from batched._remote.greeting import ClientGreeting, ServerGreeting, is_same, proof
+from batched._remote.greeting import ClientGreeting, ServerGreeting
+from batched._remote.seconds import checked_seconds
 from batched._remote.served import Served
 from batched._remote.session import Session, send_answers
+from batched._remote.tokens import checked_token, is_same, proof, token_in
 from batched._remote.values import Codec, Pickles
 
 _FIRST_CLIENT_S = 10.0
@@ -37,9 +50,10 @@ class Server:
         self,
         bind: str,
         *,
-        group: int | None = None,
+        group: str | int | None = None,
         codec: Codec | None = None,
         token: str | None = None,
+        token_file: str | os.PathLike[str] | None = None,
         max_frame_bytes: int = MAX_FRAME_BYTES,
         drain_s: float = 30.0,
         unused_s: float | None = None,
@@ -47,7 +61,8 @@ class Server:
         self.address: Address = parsed(bind)
         self.served: Mapping[str, Served] = {}
         self.codec: Codec = Pickles() if codec is None else codec
-        self.max_frame_bytes: int = max_frame_bytes
+        self.max_frame_bytes: int = an_int(at_least=1)("max_frame_bytes", max_frame_bytes)
+        self.drain_s: float = checked_seconds("drain_s", drain_s)
         self.sessions: set[Session] = set()
         self.answers: Outbox
         self.ends: bool = False
@@ -55,16 +70,21 @@ class Server:
         self.lost: int = 0
         """How many calls had no answer when it could wait no longer."""
         self.clients: Clients = Clients()
-        self._group = group
-        self._token = token
-        self._drain_s = drain_s
+        self._group = None if group is None else group_number(group)
+        self._token = checked_token(token)
+        if token_file is not None:
+            if token is not None:
+                raise ValueError("give either token or token_file")
+            self._token = token_in(Path(token_file))
         self._unused_s = unused_s
         """The seconds without a client after which it ends: it is its first client that has started it."""
         self._stop = asyncio.Event()
         self._has_no_sessions = asyncio.Event()
         self._end_if_unused: asyncio.TimerHandle | None = None
         self._listener: socket.socket | None = None
-        if self.address.kind == "tcp" and not token:
+        if self.address.kind == "tcp" and group is not None:
+            raise ValueError("group is for unix sockets: what tcp has is a token")
+        if is_for_all_users(self.address) and not self._token:
             raise ValueError(
                 f"{self.address} can be reached by all users of this machine: give a token, as token_file or "
                 f"--token-file does, or use a unix socket"
@@ -127,14 +147,14 @@ class Server:
             session.leave()
         if self.sessions:
             self._has_no_sessions.clear()
-            await self._without_sessions(min(LEAVE_S, self._drain_s))
+            await self._without_sessions(min(LEAVE_S, self.drain_s))
             for session in list(self.sessions):
                 if not session.unanswered:  # of an event loop that is closed, and not collected yet
                     session.close()
-            await self._without_sessions(self._drain_s - LEAVE_S)
+            await self._without_sessions(self.drain_s - LEAVE_S)
         self.lost = sum(each.unanswered for each in self.sessions)
         if self.lost:
-            log(logging.WARNING, "calls that have no answer after %g s: %s", self._drain_s, self.lost)
+            log(logging.WARNING, "calls that have no answer after %g s: %s", self.drain_s, self.lost)
 
     async def _without_sessions(self, limit_s: float) -> None:
         """Wait until all connections have ended, but not longer than that."""

@@ -5,34 +5,26 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import secrets
 import signal
-import socket
-import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import Any, Protocol
 
 from batched._api.function import DecoratedFunction
 from batched._api.through_class import ThroughClass
 from batched._clock import monotonic
-from batched._core.option_checks import an_int
 from batched._drivers.private_python import running_loop_or_none
 from batched._logs import log
-from batched._remote.addresses import Address, check_folder, host_and_port, listen, shown
+from batched._remote.addresses import host_and_port, shown
 from batched._remote.frames import MAX_FRAME_BYTES
 from batched._remote.http import Metrics, Page
 from batched._remote.protocols import codec_named
-from batched._remote.seconds import checked_seconds
 from batched._remote.served import check_served
 from batched._remote.server import Server
 from batched._remote.systemd import notify
 
 _LOOK_S = 0.05
-_NO_GROUP = (1 << 32) - 1
-"""The number by which the system is told to leave a group as it is; there is none from here on."""
 _GRACE_S = 1.0
 _SIGNALS = [
     getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGBREAK") if hasattr(signal, name)
@@ -105,18 +97,16 @@ def serve(  # noqa: PLR0913
         if name in named:
             raise ValueError(f"two functions have the name {name!r}: rename one, or serve it elsewhere")
         named[name] = each
-    serving = Serving(
-        bind=bind,
+    server = Server(
+        bind,
         group=group,
-        protocol=protocol,
-        http=http,
+        codec=codec_named(protocol),
         token=token,
         token_file=token_file,
         drain_s=drain_s,
         max_frame_bytes=max_frame_bytes,
-        stop=stop,
-        when_ready=when_ready,
     )
+    serving = Serving(server, http=http, stop=stop, when_ready=when_ready)
     serving.hold(named)
     serving.run()
 
@@ -137,52 +127,26 @@ def remedy(found: Any) -> str:
 
 
 class Serving:
-    """A server of which the options are checked, before a model is loaded; it does not listen yet."""
+    """A server and what is around it: signals, a page, systemd, the log. It does not listen yet."""
 
-    def __init__(  # noqa: PLR0913
+    def __init__(
         self,
+        server: Server,
         *,
-        bind: str,
-        group: str | int | None = None,
-        protocol: str = "pickle",
         http: str | None = None,
-        token: str | None = None,
-        token_file: str | os.PathLike[str] | None = None,
-        drain_s: float = 30.0,
-        max_frame_bytes: int = MAX_FRAME_BYTES,
         stop: Stop | None = None,
         when_ready: Callable[[str], object] | None = None,
-        unused_s: float | None = None,
         ends_process: bool = False,
     ) -> None:
-        drain_s = checked_seconds("drain_s", drain_s)
-        max_frame_bytes = an_int(at_least=1)("max_frame_bytes", max_frame_bytes)
-        if token is not None and not isinstance(token, str):
-            raise TypeError(f"token must be a str, got {type(token).__name__}")
-        if token_file is not None:
-            if token is not None:
-                raise ValueError("give either token or token_file")
-            token = token_in(Path(token_file))
         if stop is not None and not callable(getattr(stop, "is_set", None)):
             raise TypeError(f"stop must be a threading.Event, or have its is_set, got {stop!r}")
         self.is_ready: bool = False
-        self._server = Server(
-            bind,
-            group=None if group is None else _group(group, bind),
-            codec=codec_named(protocol),
-            token=token,
-            max_frame_bytes=max_frame_bytes,
-            drain_s=drain_s,
-            unused_s=unused_s,
-        )
-        self.at: str = str(self._server.address)
+        self.server: Server = server
+        self.at: str = str(server.address)
         """Where it listens, or tries to."""
-        if self._server.address.kind == "fd":
-            _check_socket(self._server.address, token)
         self._http = None if http is None else _checked_page(http)
         self._metrics = None if http is None else Metrics(self._clients)
         self._page: Page | None = None
-        self._drain_s = drain_s
         self._stop = stop
         self._when_ready = when_ready
         self._ends_process = ends_process
@@ -203,13 +167,8 @@ class Serving:
         self._functions = functions
         self._names = ", ".join(functions)
 
-    @property
-    def lost(self) -> int:
-        """How many calls had no answer when it could wait no longer."""
-        return self._server.lost
-
     def _clients(self) -> Mapping[str, Any]:
-        return self._server.clients.figures(self._server.sessions)
+        return self.server.clients.figures(self.server.sessions)
 
     def run(self) -> None:
         """Serve until it is told to end."""
@@ -237,7 +196,7 @@ class Serving:
             tasks.append(loop.create_task(_watch(self._stop, ends)))
         try:
             with _signals(loop, ends.set):
-                await self._server.run(self._functions, ends, self._ready)
+                await self.server.run(self._functions, ends, self._ready)
             for each in tasks:
                 if each.done():
                     each.result()
@@ -249,7 +208,7 @@ class Serving:
         self.is_ready = True
         if self._page is not None:
             self._page.status = "serving"
-        address = str(self._server.address)
+        address = str(self.server.address)
         where = "" if self._page is None else f", metrics at http://{shown(*self._page.where)}/metrics"
         log(logging.INFO, "%s: served at %s by process %s%s", self._names, address, os.getpid(), where)
         notify("READY=1")
@@ -263,9 +222,9 @@ class Serving:
         notify("STOPPING=1")
         left = sum(each.unanswered for each in self._clients().values())
         told = "%s: the server ends; unanswered calls: %s, for which it takes at most %s s"
-        log(logging.INFO, told, self._names, left, self._drain_s)
+        log(logging.INFO, told, self._names, left, self.server.drain_s)
         if self._ends_process:
-            self._late = threading.Timer(self._drain_s + _GRACE_S, self._too_late)
+            self._late = threading.Timer(self.server.drain_s + _GRACE_S, self._too_late)
             self._late.daemon = True
             self._late.start()
 
@@ -330,34 +289,6 @@ def _leave(loop: asyncio.AbstractEventLoop, number: signal.Signals, handler: Any
     signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
 
-def token_in(file: Path) -> str:
-    """Return the token in a file. One that is missing is made, readable for this user only."""
-    if not file.exists():
-        check_folder(file)
-        _make_token(file)
-    try:
-        token = file.read_text("utf-8").strip()
-    except UnicodeDecodeError:
-        raise ValueError(f"the token file {file} is no text in UTF-8: give another file") from None
-    if not token:
-        raise ValueError(f"the token file {file} is empty: remove it, and a token is made")
-    if os.name == "posix" and file.stat().st_mode & 0o077:
-        log(logging.WARNING, "other users can read the token in %s: chmod 600 %s", file, file)
-    return token
-
-
-def _make_token(file: Path) -> None:
-    """Write a new token, in one step: a client may read at the same time, and another server may write."""
-    descriptor, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")  # with mode 0600
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as out:
-            out.write(secrets.token_urlsafe(32) + "\n")
-        with suppress(FileExistsError):
-            os.link(name, file)
-    finally:
-        Path(name).unlink()
-
-
 def _checked_page(text: str) -> tuple[str, int]:
     """Return where the page is to be; `ValueError` if it is not `HOST:PORT`."""
     if not isinstance(text, str):
@@ -366,32 +297,3 @@ def _checked_page(text: str) -> tuple[str, int]:
     if where is None or not where[0]:
         raise ValueError(f"http must be HOST:PORT, such as 127.0.0.1:9100, got {text!r}")
     return where
-
-
-def _group(group: str | int, bind: str) -> int:
-    """Return the number of a group; `ValueError` if there is none of this name, or no unix socket."""
-    if bind.startswith("tcp:"):
-        raise ValueError("group is for unix sockets: what tcp has is a token")
-    meant = f"group must be the name or the number of a group, got {group!r}"
-    if isinstance(group, bool) or not isinstance(group, int | str):
-        raise TypeError(meant)
-    if isinstance(group, int) or group.isdecimal():
-        if not 0 <= int(group) < _NO_GROUP:
-            raise ValueError(meant)
-        return int(group)
-    try:
-        import grp  # noqa: PLC0415  Windows has no such module
-
-        return grp.getgrnam(group).gr_gid
-    except (ImportError, KeyError):
-        raise ValueError(f"this system has no group {group!r}") from None
-
-
-def _check_socket(address: Address, token: str | None) -> None:
-    """Raise `ValueError` unless this is a socket that listens, and that not all users can use."""
-    with listen(address, 0o600) as found:
-        is_local = found.family == getattr(socket, "AF_UNIX", None)
-    if not is_local and not token:
-        raise ValueError(
-            f"{address} is a socket of tcp, which all users can reach: give a token (--token-file)"
-        )

@@ -537,7 +537,7 @@ def told_at(found: Path) -> socket.socket:
     [
         ("fd:4", "AF_UNIX", True, "fd:3 to fd:3"),
         ("fd:3", "AF_UNIX", False, "does not listen"),
-        ("fd:3", "AF_INET", True, "give a token (--token-file)"),
+        ("fd:3", "AF_INET", True, "give a token"),
     ],
 )
 def test_a_socket_that_cannot_be_served_is_refused(

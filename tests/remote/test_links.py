@@ -22,8 +22,9 @@ import pytest
 import batched
 from batched._remote import session
 from batched._remote.frames import LEAST_TOGETHER, RESULT_ROW, FrameReader, Kind, frame, rows
-from batched._remote.greeting import ClientGreeting, ServerGreeting, proof
+from batched._remote.greeting import ClientGreeting, ServerGreeting
 from batched._remote.link import Link
+from batched._remote.tokens import proof
 from batched._remote.values import Pickles
 from tests.kit.effort import times
 from tests.kit.gate import PATIENCE_S, Gate, moment, turns_until, until

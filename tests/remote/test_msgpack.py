@@ -24,7 +24,8 @@ import batched
 from batched._core.call import Row
 from batched._remote.addresses import connected, parsed
 from batched._remote.frames import Flag, Frame, FrameReader, Kind, frame
-from batched._remote.greeting import ClientGreeting, ServerGreeting, proof
+from batched._remote.greeting import ClientGreeting, ServerGreeting
+from batched._remote.tokens import proof
 from tests.kit.gate import PATIENCE_S
 from tests.kit.serving import Served, folder, served
 

@@ -25,7 +25,6 @@ class ThreadLink(Link):
 
     def __init__(self, terms: Terms) -> None:
         super().__init__(terms)
-        self._is_unused = _thread.allocate_lock()  # held from the first call on
         self._is_unread = _thread.allocate_lock()  # held by the thread that reads, to its end
         self._sends = new_step_lock()  # held by the thread that sends
         self._rest: list[Bytes] = []
@@ -53,18 +52,9 @@ class ThreadLink(Link):
             request.buffers = [bytes(each) for each in request.buffers]
         if not self.begin(call, caller, request):
             return False
-        try:
-            if self._is_unused.acquire(False):  # noqa: FBT003
-                new_thread(f"batched: {self.terms.address}", self._run).start()
-        except Exception as error:  # there are too many threads
-            refusal = DisconnectedError(f"no thread for the connection: {error}")
-            told: list[Call] = []
-            self.end(refusal, told, again=False)
-            wake_callers(told, "")
-            raise
-        except BaseException:  # Ctrl-C, perhaps before the thread was started: of two, one ends at once
+        # Of callers that come at once, each may start a thread: all but one of these end at once.
+        if not self._is_unread.locked():
             new_thread(f"batched: {self.terms.address}", self._run).start()
-            raise
         self.flush_soon()
         return True
 

@@ -100,17 +100,10 @@ def connect(  # noqa: PLR0913  each by name
         dial=dial,
     )
     connections = Connections(terms, fair_by)
-    connections.again = partial(
-        connected_again,
-        str(where),  # not a path that is another one in another folder
-        wait_s=wait_s,
-        fair_by=fair_by,
-        token=token,
-        protocol=protocol,
-        spawn=spawn,
-    )
+    # The address as it was read: a path may be another one in another folder.
+    key = (str(where), wait_s, fair_by, token, protocol, None if started is None else (*started.functions,))
+    connections.again = partial(connected_again, *key)
     with suppress(TypeError):  # without a hash
-        key = _key(connections.again)
         if _known.setdefault(key, connections).is_closed:
             _known[key] = connections
     return Client(connections)
@@ -120,19 +113,14 @@ _known: weakref.WeakValueDictionary[Any, Connections] = weakref.WeakValueDiction
 """By how they were made: functions from pickles share the connections of their process."""
 
 
-def _key(again: partial[Any]) -> Any:
-    named = {**again.keywords, "spawn": repr(again.keywords["spawn"])}
-    key = (*again.args, *named.items())
-    hash(key)
-    return key
-
-
-def connected_again(address: str | None, **named: Any) -> Client:
+def connected_again(*key: Any) -> Client:
     """Return the client that `connect` makes, or one of this process that was made alike: of a pickle."""
-    known = None
     with suppress(TypeError):
-        known = _known.get(_key(partial(connected_again, address, **named)))
-    return connect(address, **named) if known is None or known.is_closed else Client(known)
+        known = _known.get(key)
+        if known is not None and not known.is_closed:
+            return Client(known)
+    address, wait_s, fair_by, token, protocol, spawn = key
+    return connect(address, wait_s=wait_s, fair_by=fair_by, token=token, protocol=protocol, spawn=spawn)
 
 
 class Client:

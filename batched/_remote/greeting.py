@@ -24,14 +24,6 @@ class Described:
     default_deadline_ms: float | None = None
 
 
-_KINDS: dict[str, Any] = {
-    "version": int,
-    "max_frame_bytes": int,
-    "refusal": str | None,
-    "functions": list,
-}
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Greeting:
     version: int = VERSION
@@ -47,9 +39,10 @@ class _Greeting:
             raise FrameError(f"the greeting cannot be read: {error}") from error
         if not isinstance(told, dict):
             raise FrameError("the greeting is no JSON object")
+        blank = cls()
         known: dict[str, Any] = {each.name: told[each.name] for each in fields(cls) if each.name in told}
         for name, value in known.items():
-            if not isinstance(value, _KINDS.get(name, str)):
+            if not isinstance(value, type(getattr(blank, name))):
                 raise FrameError(f"{name} in the greeting is of the wrong type, got {value!r:.50}")
         return cls(**known)
 
@@ -80,7 +73,7 @@ class ServerGreeting(_Greeting):
     """The most bytes of a call; a client takes `MAX_FRAME_BYTES` of an answer."""
     functions: list[dict[str, Any]] = field(default_factory=list)
     """Calls have the places of their functions in this list."""
-    refusal: str | None = None
+    refusal: str = ""
     nonce: str = ""
     """What the client is to prove with, in a second greeting; then the server greets once more."""
     proof: str = ""

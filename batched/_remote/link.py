@@ -378,7 +378,7 @@ class Link(ABC):
 
     def _greeted(self, found: Frame) -> None:
         said = ServerGreeting.read(found)
-        if said.refusal is not None:
+        if said.refusal:
             raise DisconnectedError(f"{self.terms.address} refused the connection: {said.refusal}")
         if self.terms.token is None:
             if said.nonce:

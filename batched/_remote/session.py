@@ -207,7 +207,7 @@ class Session(asyncio.BufferedProtocol):
     def _greet(self, found: Frame) -> None:
         said = ClientGreeting.read(found)
         answer = self._host.welcome(said, self._nonce, self._port)
-        if answer.refusal is not None:
+        if answer.refusal:
             self._reply(answer)
             return
         if answer.nonce:  # the client is to greet once more, and to show that it knows the token

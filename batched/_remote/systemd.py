@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+from contextlib import suppress
 
 
 def notify(state: str) -> None:
@@ -12,9 +13,6 @@ def notify(state: str) -> None:
     if not name or not hasattr(socket, "AF_UNIX"):
         return
     address = "\0" + name[1:] if name.startswith("@") else name
-    try:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as told:
-            told.connect(address)
-            told.sendall(state.encode())
-    except OSError:
-        return
+    with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as told:
+        told.connect(address)
+        told.sendall(state.encode())

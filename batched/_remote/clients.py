@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -40,44 +39,35 @@ class Clients:
     """
 
     def __init__(self) -> None:
-        self._connections: Counter[str] = Counter()
-        self._ended: dict[str, ClientFigures] = {}
+        self._known: dict[str, ClientFigures] = {}
+        """Of clients that are connected: how many connections there are, and what ended ones have done."""
 
     def came(self, client: str) -> None:
         """Note that a client has greeted on a new connection."""
-        self._connections[client] += 1
-        if self._connections[client] == 1:
+        known = self._known.setdefault(client, ClientFigures())
+        known.connections += 1
+        if known.connections == 1:
             log(logging.DEBUG, "client %s came", client)
 
     def left(self, ended: Session) -> None:
         """Note that a connection has ended; it may be one that never came to a greeting."""
-        client = ended.client
-        if not self._connections[client]:
-            del self._connections[client]
+        known = self._known.get(ended.client)
+        if known is None:
             return
-        figures = self._ended.pop(client, None) or ClientFigures()
-        figures.add(ended)
-        self._connections[client] -= 1
-        if self._connections[client]:
-            self._ended[client] = figures
-            return
-        del self._connections[client]
-        told = "client %s left: %s calls, %s bytes in, %s bytes out"
-        log(logging.DEBUG, told, client, figures.calls, figures.bytes_in, figures.bytes_out)
+        known.add(ended)
+        known.connections -= 1
+        if not known.connections:
+            del self._known[ended.client]
+            told = "client %s left: %s calls, %s bytes in, %s bytes out"
+            log(logging.DEBUG, told, ended.client, known.calls, known.bytes_in, known.bytes_out)
 
     def figures(self, live: Iterable[Session]) -> dict[str, ClientFigures]:
         """Return the figures of the clients that are connected; `live` are their connections."""
-        found: dict[str, ClientFigures] = {}
+        found = {client: replace(known) for client, known in [*self._known.items()]}
         for each in [*live]:
-            if each.client not in self._connections:
-                continue
-            if each.client not in found:
-                before = self._ended.get(each.client) or ClientFigures()
-                found[each.client] = replace(before)
-            figures = found[each.client]
-            figures.connections += 1
-            figures.unanswered += each.unanswered
-            figures.add(each)
+            if (figures := found.get(each.client)) is not None:
+                figures.unanswered += each.unanswered
+                figures.add(each)
         return found
 
     def shares(self, live: Iterable[Session]) -> dict[str, int]:

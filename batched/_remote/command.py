@@ -16,7 +16,7 @@ from typing import Any
 from batched._remote.frames import MAX_FRAME_BYTES
 from batched._remote.protocols import PROTOCOLS, codec_named
 from batched._remote.server import Server
-from batched._remote.serving import Serving, at_once, name_of, remedy
+from batched._remote.serving import Serving, at_once, name_of
 
 _USAGE, _FAILED = 2, 1
 _EPILOG = """Example:
@@ -127,20 +127,17 @@ def _log(*, verbose: bool) -> None:
         logger.setLevel(logging.INFO)
 
 
-def _functions(given: Sequence[str]) -> dict[str, Any]:
-    """Return the functions by the names that clients call them by."""
-    named: dict[str, Any] = {}
+def _functions(given: Sequence[str]) -> list[tuple[str, Any]]:
+    """Return the functions, each with the name that clients call it by."""
+    named: list[tuple[str, Any]] = []
     for text in given:
         name, equals, place = text.rpartition("=")
         function = found(place)
         try:
-            own = name_of(function)
-        except TypeError:
-            raise UsageError(f"{place} is no decorated function: {remedy(function)}") from None
-        name = name if equals else own
-        if name in named:
-            raise UsageError(f"two functions have the name {name!r}: give one another, as in other={place}")
-        named[name] = function
+            own = name_of(function, place)
+        except TypeError as error:
+            raise UsageError(str(error)) from None
+        named.append((name if equals else own, function))
     return named
 
 

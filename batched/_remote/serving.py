@@ -7,7 +7,7 @@ import logging
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any, Protocol
 
@@ -91,12 +91,7 @@ def serve(  # noqa: PLR0913
         Exception: What `stop` raises when it is asked: then the server ends.
 
     """
-    named: dict[str, Any] = {}
-    for each in functions:
-        name = name_of(each)
-        if name in named:
-            raise ValueError(f"two functions have the name {name!r}: rename one, or serve it elsewhere")
-        named[name] = each
+    named = [(name_of(each), each) for each in functions]
     server = Server(
         bind,
         group=group,
@@ -111,19 +106,15 @@ def serve(  # noqa: PLR0913
     serving.run()
 
 
-def name_of(function: Any) -> str:
-    """Return the name by which clients call a function; `TypeError` if it is not decorated."""
-    if not isinstance(function, DecoratedFunction):
-        raise TypeError(f"{function!r} is no decorated function: {remedy(function)}")
-    named: Any = function
-    return str(named.__name__)
-
-
-def remedy(found: Any) -> str:
-    """Return what to do about something that is no decorated function."""
-    if isinstance(found, ThroughClass):
-        return "it is a method, so name that of an instance, as in app.model:model.embed"
-    return f"decorate it, as with batched.dynamically (it is a {type(found).__name__})"
+def name_of(function: Any, place: str | None = None) -> str:
+    """Return the name by which clients call the function at `place`; `TypeError` if it is not decorated."""
+    if isinstance(function, DecoratedFunction):
+        named: Any = function
+        return str(named.__name__)
+    remedy = f"decorate it, as with batched.dynamically (it is a {type(function).__name__})"
+    if isinstance(function, ThroughClass):
+        remedy = "it is a method, so name that of an instance, as in app.model:model.embed"
+    raise TypeError(f"{place or repr(function)} is no decorated function: {remedy}")
 
 
 class Serving:
@@ -151,21 +142,26 @@ class Serving:
         self._when_ready = when_ready
         self._ends_process = ends_process
         self._late: threading.Timer | None = None
-        self._functions: Mapping[str, Any] = {}
+        self._functions: dict[str, Any] = {}
         self._names = ""
 
-    def hold(self, functions: Mapping[str, Any]) -> None:
-        """Take the functions by the names that clients know; `ValueError` if one cannot be served."""
-        if not functions:
-            raise ValueError("there is no function to serve")
-        for name, function in functions.items():
+    def hold(self, functions: Iterable[tuple[str, Any]]) -> None:
+        """Take functions, each with the name that clients know; `ValueError` if one cannot be served."""
+        for name, function in functions:
+            if name in self._functions:
+                raise ValueError(
+                    f"two functions have the name {name!r}: rename one or, on the command line, name it "
+                    f"otherwise, as in other=MODULE:FUNCTION"
+                )
             if not name.isidentifier() or name.startswith("_"):
                 raise ValueError(
                     f"clients have a function as an attribute, of which {name!r} cannot be the name"
                 )
             check_served(name, function)
-        self._functions = functions
-        self._names = ", ".join(functions)
+            self._functions[name] = function
+        if not self._functions:
+            raise ValueError("there is no function to serve")
+        self._names = ", ".join(self._functions)
 
     def _clients(self) -> Mapping[str, Any]:
         return self.server.clients.figures(self.server.sessions)

@@ -111,7 +111,7 @@ MISTAKES = [
     (["model_of_test:triple.nothing"], "model_of_test.triple has no nothing"),
     (["model_of_test:plain"], "batched.dynamically"),
     (["model_of_test:Model.run"], "method"),
-    ([DOUBLE, DOUBLE], "other=model_of_test:double"),
+    ([DOUBLE, DOUBLE], "other=MODULE:FUNCTION"),
     (["not a name=" + DOUBLE], "not a name"),
     (["_hidden=" + DOUBLE], "_hidden"),
     ([DOUBLE, "--http", "9100"], "HOST:PORT"),

@@ -82,8 +82,7 @@ class LoopLink(Link):
     def _dial(self) -> None:
         """Connect, or try again later; a local socket connects at once."""
         self._has_begun = True  # first: a finalizer may call meanwhile
-        loop = self.loop()
-        if loop is None or loop.is_closed() or self.has_ended:
+        if self.has_ended:
             return
         if self._connect is None:
             self._connect = self.terms.dial()
@@ -94,11 +93,12 @@ class LoopLink(Link):
         except DisconnectedError as error:  # a refusal
             self._lost(error)
         except OSError as error:
-            self._retry(loop, error)
+            self._retry(error)
         except Exception as error:  # noqa: BLE001  else the calls would wait for ever
             self._lost(DisconnectedError(f"{self.terms.address} cannot be reached: {error!r}"))
         else:
             peer.settimeout(0.0)
+            loop = asyncio.get_running_loop()
             loop.add_reader(peer.fileno(), self._read)
             # Not kept, to be cancelled: a timer knows its loop, which is to be collected.
             call_later(loop, self.terms.still_s, _check_greeting, weakref.ref(self), peer)
@@ -109,19 +109,18 @@ class LoopLink(Link):
         """Give up an attempt to connect, if the server has not greeted."""
         peer = self.socket
         self._read()  # it may have, while this loop stood still
-        loop = self.loop()
-        if self.socket is peer and not self.has_greeted and loop is not None:
-            self._retry(loop, self.not_greeted())
+        if self.socket is peer and not self.has_greeted:
+            self._retry(self.not_greeted())
 
-    def _retry(self, loop: asyncio.AbstractEventLoop, broken: Exception) -> None:
+    def _retry(self, broken: Exception) -> None:
         """Forget an attempt to connect, and make another one if calls wait for it."""
-        self._disconnect(loop)
+        self._disconnect()
         pause_s = self.give_up(broken, self._told)
         self._wake()
         if pause_s is None:
             self._lost(self.unreachable(broken))
         else:
-            call_later(loop, pause_s, self._dial)
+            call_later(asyncio.get_running_loop(), pause_s, self._dial)
 
     # -- reading and writing ------------------------------------------------------------------------------
 
@@ -211,20 +210,17 @@ class LoopLink(Link):
 
     def _wake(self) -> None:
         """Wake callers in a turn of their own: this may be in the middle of a call."""
-        loop = self.loop()
-        if self._told and loop is not None:
-            loop.call_soon(resolve_on_loop, self._told)
+        if self._told:
+            asyncio.get_running_loop().call_soon(resolve_on_loop, self._told)
         self._told = []
 
     # -- the end ------------------------------------------------------------------------------------------
 
     def _broken(self, error: OSError) -> None:
-        loop = self.loop()
-        if not self.has_greeted and loop is not None:
-            if not isinstance(error, BrokenPipeError):  # else it may have said why before it ended
-                self._retry(loop, error)
-            return
-        self._lost(self.lost(error), again=not self.is_closed)
+        if self.has_greeted:
+            self._lost(self.lost(error), again=not self.is_closed)
+        elif not isinstance(error, BrokenPipeError):  # else it may have said why before it ended
+            self._retry(error)
 
     def _leave(self) -> None:
         """Close, after a server said that it ends, when nothing is to come any more."""
@@ -236,9 +232,7 @@ class LoopLink(Link):
         self._lost(self.lost("it was interrupted"))
 
     def _lost(self, error: DisconnectedError, *, again: bool = False) -> None:
-        loop = self.loop()
-        if loop is not None:
-            self._disconnect(loop)
+        self._disconnect()
         self.end(error, self._told, again=again)
         self._wake()
 
@@ -253,13 +247,14 @@ class LoopLink(Link):
         if loop is None or not ask(loop, self._close):
             self.forget()
 
-    def _disconnect(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _disconnect(self) -> None:
         self._rest = []
         self._is_writing = False
         peer = self.socket
         if peer is None:
             return
-        with contextlib.suppress(RuntimeError, OSError, ValueError):  # the loop is closed
+        with contextlib.suppress(OSError, ValueError):  # it is closed already
+            loop = asyncio.get_running_loop()
             loop.remove_reader(peer.fileno())
             loop.remove_writer(peer.fileno())
         self._close_socket()

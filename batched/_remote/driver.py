@@ -128,10 +128,7 @@ class RemoteDriver(Driver):
         if call.deadline is not None:
             watch(call, loop)
 
-    def push_future(self, call: Call) -> None:
-        """Send `call`, for a thread that takes its future."""
-        self.push(call)
-
+    push_future = push
     collect = wait_for
 
     def _drop(self, call: Call, _is_exit: Callable[[], bool] = sys.is_finalizing) -> None:

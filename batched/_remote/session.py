@@ -7,7 +7,7 @@ import asyncio
 import logging
 import os
 import socket
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol
 
@@ -398,7 +398,7 @@ class Session(asyncio.BufferedProtocol):
         if done and are_plain(self._codec, [answer for _, _, answer in done]):
             for number, _, _ in done:
                 self._running.pop(number, None)
-            self._write_plain(done)
+            self._write((), done)
         else:
             for each in done:  # the last one has all of them sent
                 self._running.pop(each[0], None)
@@ -458,7 +458,7 @@ class Session(asyncio.BufferedProtocol):
     def _answer(self, number: int, began: float, answer: Any, *, many: bool | None = None) -> None:
         """Send an answer: `many` results, or one, of which some may be errors; None for what it is."""
         if is_plain(self._codec, answer):
-            self._write_plain([(number, began, answer)])
+            self._write((), [(number, began, answer)])
             return
         flags = 0
         try:
@@ -536,24 +536,14 @@ class Session(asyncio.BufferedProtocol):
 
     # -- writing ------------------------------------------------------------------------------------------
 
-    def _write(self, parts: list[Bytes]) -> None:
-        """Have `parts` sent with all else that this turn of the loop writes."""
-        if not self._out:
-            self._flush_soon()
+    def _write(self, parts: Sequence[Bytes], plain: Sequence[tuple[int, float, Any]] = ()) -> None:
+        """Have `parts`, and answers that are `plain`, sent with all else of this turn of the loop."""
+        is_first = not self._out and not self._plain
         self._out += parts
+        self._plain += plain
         if not self._running:  # no other answer is to go with this one
             self._flush()
-
-    def _write_plain(self, answers: list[tuple[int, float, Any]]) -> None:
-        """Have answers that are plain sent in one frame, likewise."""
-        if not self._plain:
-            self._flush_soon()
-        self._plain += answers
-        if not self._running:
-            self._flush()
-
-    def _flush_soon(self) -> None:
-        if not self._out and not self._plain and self._running:
+        elif is_first:
             self._loop.call_soon(self._flush)
 
     def _flush(self) -> None:

@@ -9,7 +9,7 @@ import socket
 from batched._core.call import Call
 from batched._drivers.fork_and_exit import new_thread
 from batched._drivers.step_lock import new_step_lock
-from batched._drivers.wakeups import FUTURE, wake_callers
+from batched._drivers.wakeups import wake_callers
 from batched._logs import log_error
 from batched._remote.frames import Bytes, FrameError, joined
 from batched._remote.link import Caller, Link, Terms
@@ -48,8 +48,6 @@ class ThreadLink(Link):
                 f"{caller.name} would wait for ever: this is the thread that reads its answers, in a "
                 f"callback of a future; use submit here, or make the call in a thread of your own"
             )
-        if request.buffers and call.waits_at is FUTURE:  # its caller goes on, and may change the arrays
-            request.buffers = [bytes(each) for each in request.buffers]
         if not self.begin(call, caller, request):
             return False
         # Of callers that come at once, each may start a thread: all but one of these end at once.

@@ -8,6 +8,7 @@ import sys
 from asyncio import get_running_loop
 from collections.abc import Callable, Mapping
 from concurrent.futures import CancelledError
+from math import inf
 from time import sleep
 from typing import Any, NoReturn, Protocol
 
@@ -24,10 +25,10 @@ from batched._drivers.private_python import running_loop_or_none
 from batched._drivers.thread import wait_for
 from batched._drivers.wakeups import wake_callers
 from batched._remote.addresses import Address
-from batched._remote.frames import Flag, Kind
-from batched._remote.greeting import Described
+from batched._remote.frames import Kind
+from batched._remote.greeting import FOLLOWED, Described
 from batched._remote.link import Link, Terms, WireTimes, stands_still
-from batched._remote.requests import Asked, RemoteCollator, Request, request, tenant_from
+from batched._remote.requests import NO_TENANT, RemoteCollator, Request, request, tenant_from
 from batched.errors import ClosedError, DisconnectedError
 
 _LOOK_S = 0.005  # how often the end of a function here looks whether calls are left
@@ -61,6 +62,8 @@ class RemoteDriver(Driver):
         self.wire: WireTimes = WireTimes()
         self.warn_on_loop: LoopWarning = LoopWarning(name)
         self._links = links
+        self._most_bytes: float = inf
+        """The most bytes that the server takes at once."""
 
     def _begin_anew(self) -> None:
         super()._begin_anew()
@@ -76,16 +79,10 @@ class RemoteDriver(Driver):
         """Note what the server says of the function, and how many bytes it takes at once."""
         collator: Any = self.collator
         collator.chunk_size = 1 if known.maps_singly else None
-        collator.most_bytes = most_bytes
+        self._most_bytes = most_bytes
         collator.default_deadline_ms = known.default_deadline_ms
         kind = StreamOptions if known.streams else Options
-        self.options = kind(
-            name=self.name,
-            batch_size=known.batch_size,
-            max_queue_size=known.max_queue_size,
-            max_pieces=known.max_pieces,
-            max_concurrent_batches=known.max_concurrent_batches,
-        )
+        self.options = kind(name=self.name, **{name: getattr(known, name) for name in FOLLOWED})
 
     def check(self) -> None:
         """Raise if there are no calls any more."""
@@ -104,11 +101,8 @@ class RemoteDriver(Driver):
         self.check()
         links = self._links
         try:
-            if links.fair_by is None:
-                wish = request(links.terms.codec, call)
-            else:
-                wish = request(links.terms.codec, call, tenant_from(links.fair_by, self.name))
-            links.send(call, self, wish)
+            tenant = NO_TENANT if links.fair_by is None else tenant_from(links.fair_by, self.name)
+            links.send(call, self, request(links.terms.codec, call, tenant, self._most_bytes))
         except BaseException:
             self.cancel(call)
             raise
@@ -149,7 +143,7 @@ class RemoteDriver(Driver):
         """
         now = monotonic()
         links = self._links
-        call = Call().begin(None, Asked(Flag.NONE, question), 1, False, now)  # noqa: FBT003
+        call = Call().begin(None, None, 1, False, now)  # noqa: FBT003
         call.deadline = now + links.terms.still_s
         call.waits_at = None
         call.waiter = waiter = _thread.allocate_lock()

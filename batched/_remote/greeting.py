@@ -24,6 +24,10 @@ class Described:
     default_deadline_ms: float | None = None
 
 
+FOLLOWED = ("batch_size", "max_queue_size", "max_pieces", "max_concurrent_batches")
+"""Options that are those of the function in its server, for its clients too."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Greeting:
     version: int = VERSION

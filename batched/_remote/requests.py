@@ -29,8 +29,6 @@ class Asked:
     """By the flags: the only argument, elements of a map, or all arguments."""
     is_kept: bool = False
     """Whether the caller goes on before the call has been sent, and may change its arrays."""
-    most_bytes: float = inf
-    """Of elements of a map: the most bytes that they may have together, as the server has said."""
 
 
 @dataclass(slots=True)
@@ -67,8 +65,8 @@ PLAIN = Wanted(Kind.CALL, Flag.ONE)
 """A call of one argument, without options: made once, as it would take as long as to queue the call."""
 
 
-def request(codec: Codec, call: Call, tenant: Any = NO_TENANT) -> Request:
-    """Return `call` as bytes.
+def request(codec: Codec, call: Call, tenant: Any, most_bytes: float) -> Request:
+    """Return `call` as bytes, of which the server takes so many at once.
 
     Raises:
         TypeError: An item has none.
@@ -101,7 +99,7 @@ def request(codec: Codec, call: Call, tenant: Any = NO_TENANT) -> Request:
         raise TypeError(f"an argument cannot be sent to another process: {error}") from error
     if asked.is_kept:
         if asked.flags & Flag.ELEMENTS:
-            _check_size(call, asked.most_bytes, payload, buffers)
+            _check_size(call, most_bytes, payload, buffers)
         kept: list[Bytes] = [bytes(each) for each in buffers]
         buffers = kept
     return Request(kind, flags, deadline, payload, buffers, allowed_s)
@@ -168,8 +166,6 @@ class RemoteCollator:
     def __init__(self) -> None:
         self.chunk_size: int | None = 1
         """None lets a map put several elements into a call; until the server has said so, each is one."""
-        self.most_bytes: float = inf
-        """The most bytes that the server takes at once."""
         self.default_deadline_ms: float | None = None
         """That of the function, once the server has said it: it holds while the server stands still, too."""
 
@@ -184,8 +180,7 @@ class RemoteCollator:
 
     def chunk(self, function: Any, items: list[Any], now: float) -> Call:
         """Return a call of elements of a `map`."""
-        asked = Asked(Flag.ELEMENTS, items, most_bytes=self.most_bytes)
-        return self._call(function, asked, len(items), now)
+        return self._call(function, Asked(Flag.ELEMENTS, items), len(items), now)
 
     def _call(self, function: Any, asked: Asked, size: int, now: float) -> Call:
         call = Call().begin(function, asked, size, bool(asked.flags & Flag.ELEMENTS), now)

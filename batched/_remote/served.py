@@ -21,7 +21,7 @@ from batched._drivers.wakeups import Outbox, own_error, own_errors
 from batched._parts.layers import GIVEN_TENANT, takes_item
 from batched._remote.frames import Flag, FrameError, Kind
 from batched._remote.function import RemoteFunction
-from batched._remote.greeting import Described
+from batched._remote.greeting import FOLLOWED, Described
 from batched._remote.requests import NO_TENANT, Wanted
 from batched._remote.values import Unreadable
 
@@ -89,11 +89,8 @@ class Served:
             name=self.name,
             streams=options.streams,
             maps_singly=self.driver.collator.chunk_size == 1 or options.default_deadline_ms is not None,
-            batch_size=options.batch_size,
-            max_queue_size=options.max_queue_size,
-            max_pieces=options.max_pieces,
-            max_concurrent_batches=options.max_concurrent_batches,
             default_deadline_ms=options.default_deadline_ms,
+            **{name: getattr(options, name) for name in FOLLOWED},
         )
 
     def call(self, wanted: Wanted, value: Any, client: str) -> Call:

@@ -158,10 +158,6 @@ class Session(asyncio.BufferedProtocol):
             log(logging.WARNING, "a connection was closed: %s", error)
             self.abort()
 
-    def eof_received(self) -> bool:
-        """Close: the client will not read answers either."""
-        return False
-
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
         """Drop what has not started: the client has left."""
         with self._writes:  # the number of the file may be that of another connection soon
@@ -273,10 +269,12 @@ class Session(asyncio.BufferedProtocol):
     def _call(self, found: Frame) -> None:
         number, began = found.number, monotonic()
         served = self._served(found)
+        if number in self._running:
+            raise FrameError(f"two calls have the number {number}")
+        self.calls += 1
         try:
             want, value = wanted(self._codec.load, found)
         except BaseException as error:  # noqa: BLE001  of a class that cannot be read here
-            self.calls += 1
             elements = self._apart(found, error) if found.flags & Flag.ELEMENTS else None
             if elements is None:
                 self._fail(number, began, error)
@@ -290,8 +288,6 @@ class Session(asyncio.BufferedProtocol):
 
         None if that does not help.
         """
-        if found.number in self._running:
-            raise FrameError(f"two calls have the number {found.number}")
         try:
             want, value = wanted(self._codec.load_apart, found)
             return want, apart(value, error)
@@ -303,13 +299,16 @@ class Session(asyncio.BufferedProtocol):
         began = monotonic()
         served = self._served(found)
         read, payload = rows(CALL_ROW, found)
+        numbers = [row[0] for row in read]
+        if len({*numbers} - self._running.keys()) < len(numbers):
+            raise FrameError("two calls have the same number")
+        self.calls += len(numbers)
         values, are_read = plain_values(self._codec, payload, len(read))
         if are_read and served.together.issuperset([row[1] for row in read]):
             self._begin_all(read, began, served, values)
             return
         for (number, flags, left_s, allowed_s), value in zip(read, values, strict=True):
             if isinstance(value, Unreadable):
-                self.calls += 1
                 self._fail(number, began, value.error)
                 continue
             want = PLAIN
@@ -319,9 +318,6 @@ class Session(asyncio.BufferedProtocol):
             self._begin(number, began, served, want, value)
 
     def _begin(self, number: int, began: float, served: Served, want: Wanted, value: Any) -> None:
-        if number in self._running:
-            raise FrameError(f"two calls have the number {number}")
-        self.calls += 1
         try:
             try:
                 call = served.call(want, value, self.client)
@@ -364,13 +360,10 @@ class Session(asyncio.BufferedProtocol):
         self, read: list[tuple[Any, ...]], began: float, served: Served, values: list[Any]
     ) -> None:
         """Begin calls of one argument each, without options but deadlines, as `_begin` does for each."""
-        numbers = [row[0] for row in read]
-        if len({*numbers} - self._running.keys()) < len(numbers):
-            raise FrameError("two calls have the same number")
-        self.calls += len(numbers)
         calls: list[Call] = []
         calls_or_errors = served.plain(read, values, self.client, self._host.answers)
-        for number, call in zip(numbers, calls_or_errors, strict=True):
+        for row, call in zip(read, calls_or_errors, strict=True):
+            number = row[0]
             if isinstance(call, BaseException):
                 self._fail(number, began, call)
             else:

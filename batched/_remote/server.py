@@ -21,6 +21,7 @@ from batched._drivers.wakeups import Outbox, ask
 from batched._logs import log
 from batched._remote.addresses import (
     Address,
+    Listener,
     group_number,
     groups_of,
     is_for_all_users,
@@ -78,10 +79,11 @@ class Server:
             self._token = token_in(Path(token_file))
         self._unused_s = unused_s
         """The seconds without a client after which it ends: it is its first client that has started it."""
-        self._stop = asyncio.Event()
+        self._stop: asyncio.Event
         self._has_no_sessions = asyncio.Event()
+        self._has_no_sessions.set()
         self._end_if_unused: asyncio.TimerHandle | None = None
-        self._listener: socket.socket | None = None
+        self._listener: Listener
         if self.address.kind == "tcp" and group is not None:
             raise ValueError("group is for unix sockets: what tcp has is a token")
         if is_for_all_users(self.address) and not self._token:
@@ -101,14 +103,12 @@ class Server:
         news = partial(ask, loop, self._tell)
         self.served = {name: Served(name, function, news) for name, function in functions.items()}
         self.answers = Outbox(loop, send_answers)
-        listener = listen(self.address, 0o600 if self._group is None else 0o660, self._group)
+        self._listener = listener = listen(self.address, 0o600 if self._group is None else 0o660, self._group)
         if self.address.kind == "tcp" and not self.address.where[1]:  # type: ignore[index]
             self.address = Address("tcp", listener.getsockname()[:2])
-        own = listener.own
         # One in each turn: out of file descriptors, asyncio has as many failures as it may accept, logs each
         # of them, and tries again after each, at once.
         accepting = await loop.create_server(lambda: self._session(loop), sock=listener, backlog=1)
-        self._listener = listener
         register(self)
         try:
             self._stop = stop
@@ -116,9 +116,9 @@ class Server:
             if when_ready is not None:
                 when_ready()
             await stop.wait()
-            await self._drain(accepting, own)
+            await self._drain(accepting)
         finally:
-            self._unlink(own)
+            self._unlink()
             accepting.close()
             for session in list(self.sessions):
                 session.close()
@@ -128,30 +128,27 @@ class Server:
 
     def after_fork(self) -> None:
         """Let go of the sockets in a child, as of a process pool: clients would not see the server end."""
-        if self._listener is not None:
-            self._listener.close()
+        self._listener.close()
         with contextlib.suppress(OSError):
             nothing = os.open(os.devnull, os.O_RDWR)
             for session in self.sessions:
                 session.forget(nothing)
             os.close(nothing)
 
-    async def _drain(self, accepting: asyncio.Server, own: tuple[int, int] | None) -> None:
+    async def _drain(self, accepting: asyncio.Server) -> None:
         """Take no new clients, have the others leave, and wait until they have."""
-        self._unlink(own)
+        self._unlink()
         await asyncio.sleep(0.01)  # for clients that have connected already
         self.ends = True
         accepting.close()
         await asyncio.sleep(0)  # what has been accepted becomes a session, which says that it is too late
         for session in list(self.sessions):
             session.leave()
-        if self.sessions:
-            self._has_no_sessions.clear()
-            await self._without_sessions(min(LEAVE_S, self.drain_s))
-            for session in list(self.sessions):
-                if not session.unanswered:  # of an event loop that is closed, and not collected yet
-                    session.close()
-            await self._without_sessions(self.drain_s - LEAVE_S)
+        await self._without_sessions(min(LEAVE_S, self.drain_s))
+        for session in list(self.sessions):
+            if not session.unanswered:  # of an event loop that is closed, and not collected yet
+                session.close()
+        await self._without_sessions(self.drain_s - LEAVE_S)
         self.lost = sum(each.unanswered for each in self.sessions)
         if self.lost:
             log(logging.WARNING, "calls that have no answer after %g s: %s", self.drain_s, self.lost)
@@ -161,30 +158,31 @@ class Server:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._has_no_sessions.wait(), max(limit_s, 0.0))
 
-    def _unlink(self, own: tuple[int, int] | None) -> None:
+    def _unlink(self) -> None:
         """Remove the path, unless another server has taken it over.
 
         A server that clients have started leaves it: so they know that it did not end before it was ready.
         """
-        path = self.address.where
+        path, own = self.address.where, self._listener.own
         if own is not None and isinstance(path, str) and self._unused_s is None:
             unlink(path, own)
 
     def _session(self, loop: asyncio.AbstractEventLoop) -> Session:
         session = Session(self, loop)
         self.sessions.add(session)
+        self._has_no_sessions.clear()
         self._note_use(loop)
         return session
 
     # -- for sessions -------------------------------------------------------------------------------------
 
-    def refusal(self, peer: socket.socket) -> str | None:
-        """Return why this process must not call, None if it may."""
+    def refusal(self, peer: socket.socket) -> str:
+        """Return why the process at the other end must not call; "" if it may."""
         user = user_of(peer)
         if user is None or user in {os.geteuid(), 0}:
-            return None
+            return ""
         if self._group is not None and self._group in groups_of(user):
-            return None
+            return ""
         log(logging.WARNING, "a connection of user %s was refused", user)
         group = "" if self._group is None else f" and of group {self._group}"
         return f"the server takes calls of user {os.geteuid()}{group} only, not of user {user}"
@@ -194,7 +192,7 @@ class Server:
 
         A client that is answered with a nonce is to greet once more, with a proof that it knows the token.
         """
-        why = None
+        why = ""
         if said.version != VERSION:
             why = (
                 f"the server speaks version {VERSION}, the client version {said.version}: install the same "
@@ -210,7 +208,7 @@ class Server:
                 return ServerGreeting(nonce=nonce, proof=shown)
             if not is_same(said.proof, proof(self._token, "client", port, said.nonce, nonce)):
                 why = "the token of the client is not that of the server"
-        if why is not None:
+        if why:
             return ServerGreeting(refusal=why)
         self.clients.came(said.client)
         return self._greeting()

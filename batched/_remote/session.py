@@ -60,8 +60,8 @@ class Host(Protocol):
     ends: bool
     """Whether clients that connect now would come too late."""
 
-    def refusal(self, peer: socket.socket) -> str | None:
-        """Return why the process at the other end must not call, None if it may."""
+    def refusal(self, peer: socket.socket) -> str:
+        """Return why the process at the other end must not call; "" if it may."""
         ...
 
     def welcome(self, said: ClientGreeting, nonce: str, port: object) -> ServerGreeting:
@@ -135,7 +135,7 @@ class Session(asyncio.BufferedProtocol):
             self.close()
             return
         refusal = self._host.refusal(with_socket)
-        if refusal is not None:
+        if refusal:
             self._reply(ServerGreeting(refusal=refusal))
         else:
             self._is_no_client = self._loop.call_later(GREETING_S, self._close_unknown)

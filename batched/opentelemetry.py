@@ -280,7 +280,7 @@ class _TracedSteps(Steps):
     __slots__ = ("_name", "_span", "_steps", "_tracer")
 
     def __init__(self, steps: Steps, span: Span, tracer: Tracer, name: str) -> None:
-        self.prepares, self.finishes = steps.prepares, steps.finishes
+        self.prepares, self.finishes, self.given = steps.prepares, steps.finishes, steps.given
         self._steps = steps
         self._span = span
         self._tracer = tracer
@@ -293,6 +293,7 @@ class _TracedSteps(Steps):
     def prepared(self, inputs: Any) -> None:
         """Have the function be given `inputs`."""
         self._steps.prepared(inputs)
+        self.given = self._steps.given
 
     def run(self) -> Any:
         """Run the function inside of a span."""

@@ -67,6 +67,7 @@ def test_else_shorter_items_come_in_the_place_of_copies() -> None:
 def test_of_some_sizes_the_oldest_item_is_in_the_batch_within_room_and_budget(
     lengths: list[float], sizes: list[int], room: int, budget: float | None
 ) -> None:
+    room = min(room, sizes[-1])  # the largest size is `batch_size`
     items = items_of(*lengths)
     chosen, _ = choose(items, room, of_sizes(*sizes, budget=budget))
     assert items[0] in chosen

@@ -116,46 +116,24 @@ if TYPE_CHECKING:
         def __iter__(self) -> Iterator[U_co]: ...
         def append(self, item: In_contra, /) -> None: ...
 
+    _NumberErrors: TypeAlias = ArithmeticError | OverflowError | ZeroDivisionError
+    _ValueErrors: TypeAlias = TypeError | ValueError | UnicodeError | UnicodeDecodeError | UnicodeEncodeError
+    _LookupErrors: TypeAlias = AttributeError | IndexError | KeyError | LookupError | NameError
+    _FileErrors: TypeAlias = (
+        OSError | ConnectionError | EOFError | FileNotFoundError | PermissionError | TimeoutError
+    )
+    _CodeErrors: TypeAlias = (
+        AssertionError | ImportError | NotImplementedError | StopAsyncIteration | StopIteration | SyntaxError
+    )
+    _RunErrors: TypeAlias = (
+        BufferError | MemoryError | RecursionError | ReferenceError | RuntimeError | SystemError
+    )
+    _Errors: TypeAlias = _NumberErrors | _ValueErrors | _LookupErrors | _FileErrors | _CodeErrors | _RunErrors
+
     # A row that is an exception fails its item, so callers never get it. mypy takes all exceptions for
     # `BaseException`; pyright removes those that are named, or any one that is beside one other type. With
     # `append`, mypy finds no type here where it would make `object` of `int | str`, and goes on.
-    _MixedRows: TypeAlias = _List[
-        U
-        | BaseException
-        | Exception
-        | ArithmeticError
-        | AssertionError
-        | AttributeError
-        | BufferError
-        | ConnectionError
-        | EOFError
-        | FileNotFoundError
-        | ImportError
-        | IndexError
-        | KeyError
-        | LookupError
-        | MemoryError
-        | NameError
-        | NotImplementedError
-        | OSError
-        | OverflowError
-        | PermissionError
-        | RecursionError
-        | ReferenceError
-        | RuntimeError
-        | StopAsyncIteration
-        | StopIteration
-        | SyntaxError
-        | SystemError
-        | TimeoutError
-        | TypeError
-        | UnicodeDecodeError
-        | UnicodeEncodeError
-        | UnicodeError
-        | ValueError
-        | ZeroDivisionError,
-        U,
-    ]
+    _MixedRows: TypeAlias = _List[U | BaseException | Exception | _Errors, U]
     RowsOrErrors: TypeAlias = list[U | E] | _MixedRows[U]
 
     # A function as it is, so that `__wrapped__` has its type. Were it no class, mypy would lose the types of

@@ -6,8 +6,9 @@ import asyncio
 import logging
 import sys
 import weakref
-from asyncio import get_running_loop
-from collections.abc import Callable
+from asyncio import Task, get_running_loop
+from collections.abc import Callable, Generator
+from contextvars import Context
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -16,11 +17,11 @@ from batched._core.batch import Batch
 from batched._core.batcher import Batcher
 from batched._core.call import Call
 from batched._core.options import Options
-from batched._drivers.batch_task import TURN, BatchTask
-from batched._drivers.current_batch import held_up_by
+from batched._drivers.current_batch import RUNNING, held_up_by
 from batched._drivers.dispatcher import Dispatcher
 from batched._drivers.driver import Driver
 from batched._drivers.generators import walk_steps
+from batched._drivers.private_python import end_silently
 from batched._drivers.timers import Timer, call_later
 from batched._drivers.wakeups import ask, resolve_on_loop
 from batched._logs import log
@@ -28,11 +29,23 @@ from batched._logs import log
 LoopRef: TypeAlias = weakref.ref[asyncio.AbstractEventLoop]
 
 
+class _Turn(tuple[None]):
+    """What a task awaits to leave the loop a turn: it yields None once, as `asyncio.sleep(0)` does."""
+
+    __slots__ = ()
+    __await__: Callable[..., Generator[None]] = tuple.__iter__  # type: ignore[assignment]
+
+
+_TURN = _Turn([None])
+"""Leaves the loop a turn."""
+
+
 class LoopDispatcher(Dispatcher):
     """Asks the batcher of one loop for batches, and runs them in tasks. Only for the thread of the loop."""
 
     raises_interrupts = True
     is_plain: bool = True
+    """Whether a batch is one call of the function: it does not stream, and passes no stages."""
 
     def __init__(
         self,
@@ -50,6 +63,7 @@ class LoopDispatcher(Dispatcher):
         self.is_plain = self.is_plain and not self.streams
         self.batcher.wake_after = 1
         self.batches: set[Batch] = set()
+        """The batches that tasks run."""
         self.loop: LoopRef = weakref.ref(loop)
         self._most = driver.options.max_concurrent_batches
         self._task_name = f"batched: {driver.name}"
@@ -172,7 +186,7 @@ class LoopDispatcher(Dispatcher):
 
     async def parts(self, batch: Batch, task: object) -> list[Any]:  # noqa: ARG002  of batches with stages
         """Run `batch`, which streams; return no parts: its callers have their pieces."""
-        await walk_steps(batch.run(self.collator), partial(self.step, batch), self.name, TURN)
+        await walk_steps(batch.run(self.collator), partial(self.step, batch), self.name, _TURN)
         return []
 
     def end(  # noqa: PLR0913
@@ -302,6 +316,81 @@ class LoopDispatcher(Dispatcher):
     def _stop_timer(self, timer: Timer) -> None:
         timer.cancel()
         self._timer = None
+
+
+class BatchTask:
+    """Runs the next batch of a dispatcher, and further ones as long as they are due at once."""
+
+    __slots__ = ("_context", "_owes_turn", "_task")
+
+    def start(self, dispatcher: LoopDispatcher, loop: asyncio.AbstractEventLoop, name: str) -> None:
+        """Start the task; it chooses its first batch in the next turn of the loop."""
+        self._owes_turn = True  # whether the loop is to have a turn before this chooses a batch
+        self._context = Context()  # empty: nothing of one caller's reaches the function or other callers
+        self._task: Callable[[], Task[None] | None] = _no_task  # a Ctrl-C may come as it is created
+        work = self._work(dispatcher, loop)
+        work.send(None)  # so that a cancel before the task's first step is raised in it, not instead of it
+        # Not by the loop's factory, which may run the task at once, before others have come.
+        task = Task(work, loop=loop, name=name, context=self._context)
+        end_silently(task)  # its loop may be closed
+        self._task = weakref.ref(task)  # to ask asyncio for the running task takes three times as long
+
+    async def _work(self, dispatcher: LoopDispatcher, loop: asyncio.AbstractEventLoop) -> None:
+        found: Batch | bool = True
+        batch: Batch | None = None
+        try:
+            while found is not False:
+                batch = None
+                parts: list[Any] = []
+                error: BaseException | None = None
+                try:
+                    if isinstance(found, Batch):
+                        batch = found
+                        self._owes_turn = True
+                        loop.call_soon(self._had_turn, context=self._context)
+                    else:
+                        await _TURN  # calls of the same turn of the loop share the batch
+                        self._owes_turn = False
+                        batch = dispatcher.next(loop, self)
+                        if batch is None:
+                            return
+                    dispatcher.batches.add(batch)  # here: one that no task knows is lost, and given up
+                    RUNNING.set(batch)
+                    if dispatcher.is_plain:
+                        parts = batch.split(await batch.run(dispatcher.collator), dispatcher.collator)
+                    else:
+                        parts = await dispatcher.parts(batch, self)
+                except BaseException as raised:  # noqa: BLE001  for the callers to handle, whatever it is
+                    if isinstance(raised, GeneratorExit) and (
+                        batch is None or RUNNING.get(None) is not batch
+                    ):
+                        return  # not raised by the function: loop and callers are gone, and the task too
+                    error = raised
+                # Not if this task has been ended, even if the function has not listened to a cancel; nor if
+                # what the function has set in its context would stay.
+                task = self._task()
+                is_ended = task is not None and task.cancelling() > 0
+                task = None  # found by way of this frame, it would keep itself alive, as would an error
+                is_ended = is_ended or (error is not None and not isinstance(error, Exception))
+                can_go_on = not is_ended and len(self._context) <= 1
+                # A function that never waits still leaves the loop a turn after every other batch.
+                takes_next = not self._owes_turn
+                found = dispatcher.end(
+                    batch, parts, error, loop, self, can_go_on=can_go_on, takes_next=takes_next
+                )
+                error = None
+        except GeneratorExit:
+            raise
+        except BaseException as interrupt:  # Ctrl-C in the lines above
+            dispatcher.lost(batch, interrupt, self)
+            raise
+
+    def _had_turn(self) -> None:
+        self._owes_turn = False
+
+
+def _no_task() -> None:
+    """Stand for the reference to a task that is not known."""
 
 
 def _forget(resting: dict[LoopRef, LoopDispatcher], loop: LoopRef, _: object) -> None:

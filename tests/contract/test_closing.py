@@ -26,7 +26,7 @@ def test_closing_runs_what_is_queued_and_refuses_what_comes_later(flavour: Flavo
 def test_a_call_from_inside_the_batch_function_is_an_error(flavour: Flavour) -> None:
     """It would wait for itself. The error, of the outer caller, says what to write; the worker goes on."""
     if not flavour.blocks:
-        pytest.skip("see drivers/test_batch_task.py: a function that does not await cannot wait for itself")
+        pytest.skip("see drivers/test_loop_dispatcher_tasks.py: what does not await cannot wait for itself")
     fn: Any = None
 
     def again(items: list[int]) -> list[int]:
@@ -43,7 +43,7 @@ def test_a_call_from_inside_the_batch_function_is_an_error(flavour: Flavour) -> 
 def test_another_batcher_may_be_called_from_a_batch_function(flavour: Flavour) -> None:
     """Re-entrance is a matter of one batcher, not of all."""
     if not flavour.blocks:
-        pytest.skip("see drivers/test_batch_task.py")
+        pytest.skip("see drivers/test_loop_dispatcher_tasks.py")
     inner = flavour.decorate(lambda xs: [x + 1 for x in xs], timeout_ms=0)
     outer = flavour.decorate(lambda xs: inner(xs), timeout_ms=0)
     assert flavour.call(outer, [1, 2]) == [2, 3]

@@ -3,13 +3,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Concatenate, Literal, Self, TypeAlias, Unpack, overload
 
 from batched._api.decorate import decorate, takes_options
 from batched._api.flavours import ThreadedFunction
-from batched._api.map_types import Answers, AsyncAnswers
+from batched._api.map_types import Answers, AsyncAnswers, Source
 from batched._api.option_types import (
     ArrayKeywordOptions,
     ByPosition,
@@ -21,7 +21,7 @@ from batched._api.signatures import F_co, Generic, P, Protocol, R, R_co, S
 from batched._core.options import ArrayOptions
 
 if TYPE_CHECKING:
-    from batched._api.signatures import FeaturesT, Function
+    from batched._api.signatures import FeaturesT, Function, Stage
 
 __all__ = ["BatchedInference", "dynamically"]
 
@@ -84,11 +84,11 @@ class BatchedInference(ThreadedFunction, Generic[R, F_co]):
         def map(self, /, *sources: Any, with_items: bool = False) -> Any: ...
         @overload  # type: ignore[override]
         def amap(
-            self, items: Iterable[Features] | AsyncIterable[Features], /, *, with_items: Literal[False] = ...
+            self, items: Source[Features], /, *, with_items: Literal[False] = ...
         ) -> AsyncAnswers[R]: ...
         @overload
         def amap(
-            self, items: Iterable[FeaturesT] | AsyncIterable[FeaturesT], /, *, with_items: Literal[True]
+            self, items: Source[FeaturesT], /, *, with_items: Literal[True]
         ) -> AsyncAnswers[tuple[FeaturesT, R]]: ...
         def amap(self, /, *sources: Any, with_items: bool = False) -> Any: ...
 
@@ -108,8 +108,8 @@ class Dynamically(Protocol):
 @overload
 def dynamically(
     *by_position: ByPosition,
-    finish: Callable[..., Any] | str,
-    prepare: Callable[..., Any] | str | None = None,
+    finish: Stage,
+    prepare: Stage | None = None,
     **options: Unpack[StagedArrayOptions],
 ) -> Callable[[Callable[..., Any]], BatchedInference[Any, Any]]: ...
 @overload
@@ -117,8 +117,8 @@ def dynamically(
     func: Callable[..., Any],
     /,
     *by_position: ByPosition,
-    finish: Callable[..., Any] | str,
-    prepare: Callable[..., Any] | str | None = None,
+    finish: Stage,
+    prepare: Stage | None = None,
     **options: Unpack[StagedArrayOptions],
 ) -> BatchedInference[Any, Any]: ...
 @overload

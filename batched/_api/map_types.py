@@ -4,12 +4,15 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Coroutine, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeAlias, TypeVar, overload
 
 from batched._api.signatures import T, U, U_co
 
 More = TypeVar("More")
 Row = TypeVar("Row")
+
+Source: TypeAlias = Iterable[T] | AsyncIterable[T]
+"""What `amap` takes."""
 
 
 class Answers(Iterator[U_co], Protocol[U_co]):
@@ -48,31 +51,17 @@ class WithAmap(Generic[T, More, Row, U]):
 
         @overload
         def amap(
-            self,
-            items: Iterable[T] | AsyncIterable[T],
-            /,
-            *more: Iterable[More] | AsyncIterable[More],
-            with_items: Literal[False] = ...,
+            self, items: Source[T], /, *more: Source[More], with_items: Literal[False] = ...
         ) -> AsyncAnswers[U]: ...
         @overload
-        def amap(
-            self, items: Iterable[T] | AsyncIterable[T], /, *, with_items: Literal[True]
-        ) -> AsyncAnswers[tuple[T, U]]: ...
+        def amap(self, items: Source[T], /, *, with_items: Literal[True]) -> AsyncAnswers[tuple[T, U]]: ...
         @overload
         def amap(
-            self,
-            items: Iterable[T] | AsyncIterable[T],
-            /,
-            *more: Iterable[More] | AsyncIterable[More],
-            with_items: Literal[True],
+            self, items: Source[T], /, *more: Source[More], with_items: Literal[True]
         ) -> AsyncAnswers[tuple[Row, U]]: ...
         @overload
         def amap(
-            self,
-            items: Iterable[T] | AsyncIterable[T],
-            /,
-            *more: Iterable[More] | AsyncIterable[More],
-            with_items: bool = ...,
+            self, items: Source[T], /, *more: Source[More], with_items: bool = ...
         ) -> AsyncAnswers[Any]: ...
         def amap(self, /, *sources: Any, with_items: bool = False) -> Any: ...
 

@@ -74,6 +74,11 @@ if TYPE_CHECKING:
         def __len__(self) -> int: ...
         def __iter__(self) -> Iterator[U_co]: ...
 
+    Outputs: TypeAlias = OneResultPerItem[U] | Awaitable[OneResultPerItem[U]]
+    """What a batch function returns, `async def` or not."""
+    Stage: TypeAlias = Callable[..., Any] | str
+    """`prepare` or `finish`, of which no type is known: a string is the name of a method."""
+
     class AnyItem:
         """An item of a function that takes items of any type.
 

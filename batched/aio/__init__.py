@@ -3,12 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Literal, Self, Unpack, overload
 
 from batched._api.decorate import decorate, takes_options
 from batched._api.flavours import LoopedFunction
-from batched._api.map_types import AsyncAnswers, WithAmap
+from batched._api.map_types import AsyncAnswers, Source, WithAmap
 from batched._api.option_types import (
     ByPosition,
     CallChanges,
@@ -52,7 +52,9 @@ if TYPE_CHECKING:
         MethodOfTwoLists,
         OneList,
         OneResultPerItem,
+        Outputs,
         RowsOrErrors,
+        Stage,
         Staged,
         ThreeLists,
         TwoLists,
@@ -193,16 +195,11 @@ class BatchedMethod(  # type: ignore[misc]
     async def acall(self, instance: Instance[S_co], item: T = ..., /, **named: Any) -> U: ...
     @overload
     def amap(
-        self,
-        instance: Instance[S_co],
-        items: Iterable[T] | AsyncIterable[T],
-        /,
-        *,
-        with_items: Literal[False] = ...,
+        self, instance: Instance[S_co], items: Source[T], /, *, with_items: Literal[False] = ...
     ) -> AsyncAnswers[U]: ...
     @overload
     def amap(
-        self, instance: Instance[S_co], items: Iterable[T] | AsyncIterable[T], /, *, with_items: Literal[True]
+        self, instance: Instance[S_co], items: Source[T], /, *, with_items: Literal[True]
     ) -> AsyncAnswers[tuple[T, U]]: ...
 
 
@@ -284,22 +281,16 @@ class Dynamically(Protocol):
         self, func: ListStreamMethod[S, T, U, P, R], /
     ) -> Method[S, StreamingFunction[T, U, Function[P, R]]]: ...
     @overload
-    def __call__(
-        self, func: Callable[[list[AnyItem]], OneResultPerItem[U] | Awaitable[OneResultPerItem[U]]], /
-    ) -> BatchedFunction[Any, U]: ...
+    def __call__(self, func: Callable[[list[AnyItem]], Outputs[U]], /) -> BatchedFunction[Any, U]: ...
 
 
 class Prepared(Protocol[T, V_co]):
     """A decorator with `prepare`: callers pass what that takes."""
 
     @overload
-    def __call__(
-        self, func: Callable[[V_co], OneResultPerItem[U] | Awaitable[OneResultPerItem[U]]], /
-    ) -> BatchedFunction[T, U]: ...
+    def __call__(self, func: Callable[[V_co], Outputs[U]], /) -> BatchedFunction[T, U]: ...
     @overload
-    def __call__(
-        self, func: Callable[[S, V_co], OneResultPerItem[U] | Awaitable[OneResultPerItem[U]]], /
-    ) -> Method[S, BatchedFunction[T, U]]: ...
+    def __call__(self, func: Callable[[S, V_co], Outputs[U]], /) -> Method[S, BatchedFunction[T, U]]: ...
 
 
 class Finished(Protocol[W_contra, U]):
@@ -326,13 +317,13 @@ class Finished(Protocol[W_contra, U]):
 def dynamically(
     *by_position: ByPosition,
     prepare: Callable[[list[AnyItem]], Any],
-    finish: Callable[..., Any] | str,
+    finish: Stage,
     **options: Unpack[StagedListOptions],
 ) -> Staged[Any, Any, BatchedFunction[Any, Any]]: ...
 @overload
 def dynamically(
     *by_position: ByPosition,
-    prepare: Callable[..., Any] | str,
+    prepare: Stage,
     finish: Callable[[AnyItem], Any],
     **options: Unpack[StagedListOptions],
 ) -> Staged[Any, Any, BatchedFunction[Any, Any]]: ...
@@ -340,22 +331,19 @@ def dynamically(
 def dynamically(
     *by_position: ByPosition,
     prepare: Callable[[list[T]], Awaitable[V]],
-    finish: Callable[[W], OneResultPerItem[U] | Awaitable[OneResultPerItem[U]]],
+    finish: Callable[[W], Outputs[U]],
     **options: Unpack[StagedListOptions],
 ) -> Staged[V, W, BatchedFunction[T, U]]: ...
 @overload
 def dynamically(
     *by_position: ByPosition,
     prepare: Callable[[list[T]], V],
-    finish: Callable[[W], OneResultPerItem[U] | Awaitable[OneResultPerItem[U]]],
+    finish: Callable[[W], Outputs[U]],
     **options: Unpack[StagedListOptions],
 ) -> Staged[V, W, BatchedFunction[T, U]]: ...
 @overload
 def dynamically(
-    *by_position: ByPosition,
-    prepare: Callable[..., Any] | str,
-    finish: Callable[..., Any] | str,
-    **options: Unpack[StagedListOptions],
+    *by_position: ByPosition, prepare: Stage, finish: Stage, **options: Unpack[StagedListOptions]
 ) -> Staged[Any, Any, BatchedFunction[Any, Any]]: ...
 @overload
 def dynamically(
@@ -380,10 +368,7 @@ def dynamically(
 ) -> Prepared[T, V]: ...
 @overload
 def dynamically(
-    *by_position: ByPosition,
-    prepare: Callable[..., Any] | str,
-    finish: None = None,
-    **options: Unpack[StagedListOptions],
+    *by_position: ByPosition, prepare: Stage, finish: None = None, **options: Unpack[StagedListOptions]
 ) -> Prepared[Any, Any]: ...
 @overload
 def dynamically(
@@ -391,30 +376,24 @@ def dynamically(
 ) -> Finished[Any, Any]: ...
 @overload
 def dynamically(
-    *by_position: ByPosition,
-    finish: Callable[[W], OneResultPerItem[U] | Awaitable[OneResultPerItem[U]]],
-    **options: Unpack[StagedListOptions],
+    *by_position: ByPosition, finish: Callable[[W], Outputs[U]], **options: Unpack[StagedListOptions]
 ) -> Finished[W, U]: ...
 @overload
 def dynamically(
-    *by_position: ByPosition, finish: Callable[..., Any] | str, **options: Unpack[StagedListOptions]
+    *by_position: ByPosition, finish: Stage, **options: Unpack[StagedListOptions]
 ) -> Finished[Any, Any]: ...
 @overload
 def dynamically(
     func: Callable[..., Any],
     /,
     *by_position: ByPosition,
-    prepare: Callable[..., Any] | str,
-    finish: Callable[..., Any] | str | None = None,
+    prepare: Stage,
+    finish: Stage | None = None,
     **options: Unpack[StagedListOptions],
 ) -> BatchedFunction[Any, Any]: ...
 @overload
 def dynamically(
-    func: Callable[..., Any],
-    /,
-    *by_position: ByPosition,
-    finish: Callable[..., Any] | str,
-    **options: Unpack[StagedListOptions],
+    func: Callable[..., Any], /, *by_position: ByPosition, finish: Stage, **options: Unpack[StagedListOptions]
 ) -> BatchedFunction[Any, Any]: ...
 @overload
 def dynamically(
@@ -555,7 +534,7 @@ def dynamically(
 ) -> Method[S, StreamingFunction[T, U, Function[P, R]]]: ...
 @overload
 def dynamically(
-    func: Callable[[list[AnyItem]], OneResultPerItem[U] | Awaitable[OneResultPerItem[U]]],
+    func: Callable[[list[AnyItem]], Outputs[U]],
     /,
     *by_position: ByPosition,
     **options: Unpack[ListKeywordOptions],

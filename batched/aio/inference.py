@@ -3,12 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Concatenate, Literal, Self, Unpack, overload
 
 from batched._api.decorate import decorate, takes_options
 from batched._api.flavours import LoopedFunction
-from batched._api.map_types import AsyncAnswers
+from batched._api.map_types import AsyncAnswers, Source
 from batched._api.option_types import (
     ArrayKeywordOptions,
     ByPosition,
@@ -21,7 +21,7 @@ from batched._core.options import ArrayOptions
 from batched.inference import Feature, Features
 
 if TYPE_CHECKING:
-    from batched._api.signatures import FeaturesT, Function
+    from batched._api.signatures import FeaturesT, Function, Stage
 
 __all__ = ["BatchedInference", "dynamically"]
 
@@ -60,11 +60,11 @@ class BatchedInference(LoopedFunction, Generic[R, F_co]):
 
         @overload  # type: ignore[override]
         def amap(
-            self, items: Iterable[Features] | AsyncIterable[Features], /, *, with_items: Literal[False] = ...
+            self, items: Source[Features], /, *, with_items: Literal[False] = ...
         ) -> AsyncAnswers[R]: ...
         @overload
         def amap(
-            self, items: Iterable[FeaturesT] | AsyncIterable[FeaturesT], /, *, with_items: Literal[True]
+            self, items: Source[FeaturesT], /, *, with_items: Literal[True]
         ) -> AsyncAnswers[tuple[FeaturesT, R]]: ...
         def amap(self, /, *sources: Any, with_items: bool = False) -> Any: ...
 
@@ -84,8 +84,8 @@ class Dynamically(Protocol):
 @overload
 def dynamically(
     *by_position: ByPosition,
-    finish: Callable[..., Any] | str,
-    prepare: Callable[..., Any] | str | None = None,
+    finish: Stage,
+    prepare: Stage | None = None,
     **options: Unpack[StagedArrayOptions],
 ) -> Callable[[Callable[..., Any]], BatchedInference[Any, Any]]: ...
 @overload
@@ -93,8 +93,8 @@ def dynamically(
     func: Callable[..., Any],
     /,
     *by_position: ByPosition,
-    finish: Callable[..., Any] | str,
-    prepare: Callable[..., Any] | str | None = None,
+    finish: Stage,
+    prepare: Stage | None = None,
     **options: Unpack[StagedArrayOptions],
 ) -> BatchedInference[Any, Any]: ...
 @overload

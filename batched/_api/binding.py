@@ -41,7 +41,7 @@ _new: Any = object.__new__
 
 _WITHOUT_WEAK_REFERENCES = (int, tuple, bytes)
 """Their subclasses cannot have weak references, whatever `__slots__` says."""
-_MOST_VIEWS = 16  # with other call options, of which the state is kept
+_MOST_VIEWS = 64  # with other call options, of which the state is kept
 
 # A driver is made by one thread: to read the signature of a builtin in two at once fails in CPython 3.11.
 # Reentrant, as the garbage collector may run code that makes another driver.

@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import Field, fields, replace
 from difflib import get_close_matches
-from functools import lru_cache, partial
+from functools import partial
 from inspect import Parameter, Signature
 from textwrap import TextWrapper
 from types import FunctionType, NoneType, UnionType
@@ -311,21 +311,7 @@ def _code_of(func: Any) -> tuple[Any, Any]:
     return func, getattr(type(func), "__call__", None)  # noqa: B004  the method itself is needed
 
 
-def changed(options: CallOptions, changes: Mapping[str, object]) -> CallOptions:
+def changed(options: CallOptions, changes: Mapping[str, Any]) -> CallOptions:
     """Return `options` with `changes`."""
-    found = None
-    if options.request_cache is not None or "request_cache" in changes:  # it would be kept
-        return _known.__wrapped__(options, **changes)
-    try:  # noqa: SIM105  `suppress` would take longer than the rest
-        found = _known(options, **changes)
-    except TypeError:  # a value is not hashable, or refused
-        pass
-    # Outside the `except`: so the error that is raised here has no other one as its context.
-    return found or _known.__wrapped__(options, **changes)
-
-
-# Many callers give the same options with every call.
-@lru_cache(maxsize=128, typed=True)
-def _known(options: CallOptions, /, **changes: Any) -> CallOptions:
     check_names("options has no option", "has", changes, live_options(CallOptions))
     return replace(options, **changes)

@@ -193,10 +193,8 @@ class Dispatcher(ABC):
         """Put the counters right after a step that was broken off. Needs the lock."""
         self.driver.count_anew()
 
-    @abstractmethod
-    def _let_in(self, calls: list[Call]) -> None:
+    def _let_in(self, calls: list[Call]) -> None:  # noqa: B027  tasks wait for their answers
         """Tell the callers of `calls`, which have waited for room, that there is room. Needs the lock."""
 
-    @abstractmethod
-    def _moved(self) -> None:
+    def _moved(self) -> None:  # noqa: B027  a batcher for one call has no plan
         """Plan anew: calls have moved from the inbox into the queue since the last plan."""

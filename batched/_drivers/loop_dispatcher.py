@@ -307,9 +307,6 @@ class LoopDispatcher(Dispatcher):
         if loop is not None and not loop.is_closed():
             loop.call_soon(resolve_on_loop, calls)
 
-    def _let_in(self, calls: list[Call]) -> None:
-        """Do nothing: their callers wait for answers."""
-
     def _moved(self) -> None:
         self._replan()
 

@@ -366,12 +366,6 @@ class _Inline(Dispatcher):
     def _count_anew(self) -> None:
         pass
 
-    def _let_in(self, calls: list[Call]) -> None:
-        pass
-
-    def _moved(self) -> None:
-        pass
-
     def replan(self) -> None:
         """Do nothing: there is no other call."""
 

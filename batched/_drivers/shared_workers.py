@@ -325,7 +325,7 @@ class SharedWorkers(Seat):
 
     def tell(self) -> None:
         """Wake the callers that have been refused."""
-        self.dispatcher.tell()
+        self.dispatcher.take_step(lambda _: None)
         if self.dispatcher.driver.closed:
             self._finish()
 

@@ -174,8 +174,8 @@ class ThreadDispatcher(Work):
     def refuse(self, error: BaseException) -> None:
         """Give `error` to all calls that wait, and to those that run again, as no worker will run them.
 
-        In one step, as callers may call again as soon as they have the error. Whatever step comes next, or
-        `tell`, wakes them.
+        In one step, as callers may call again as soon as they have the error. Whatever step comes next wakes
+        them.
         """
         if self.lock.is_mine():
             self.lock.later.append(partial(self.refuse, error))
@@ -187,10 +187,6 @@ class ThreadDispatcher(Work):
         except BaseException as fault:
             self.recover(fault, may_refuse=False)
             raise
-
-    def tell(self) -> None:
-        """Wake the callers that have been refused."""
-        self.take_step(lambda _: None)
 
     def end_thread(self) -> None:
         """Release what belongs to this thread, which ends."""

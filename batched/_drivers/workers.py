@@ -56,10 +56,6 @@ class Work(Dispatcher):
     def refuse(self, error: BaseException) -> None:
         """Give `error` to all calls that wait, and to those that run again, as no worker will run them."""
 
-    @abstractmethod
-    def tell(self) -> None:
-        """Wake the callers that have been refused."""
-
 
 class TurnTakers(ABC):
     """Threads of which one at a time has the turn: it looks for the next batch, and leaves with it.

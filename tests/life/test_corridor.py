@@ -26,8 +26,8 @@ FRAMES = {
     "await fn.acall(x)": (15, 27),
     "await fn(x), aio": (43, 0),
     # Of each batch of a long list: a fiftieth of them come once a list.
-    "fn(items), a batch": (0.2, 17.7),
-    "await fn(items), aio, a batch": (19.9, 0),
+    "fn(items), a batch": (0.2, 17.9),
+    "await fn(items), aio, a batch": (20.3, 0),
 }
 FILES = {"fn(x)": 14, "await fn(x), aio": 15}
 """The modules of the package in which these frames are."""

@@ -91,7 +91,7 @@ class RemoteFunction(BatchedFunction[Any, Any, Any]):
         """
         self._remote.configure(changes)
 
-    def _warm_ups(self, *_: Any, in_task: bool) -> NoReturn:
+    def _warm_ups(self, *_: Any, in_task: bool, **__: Any) -> NoReturn:
         self._remote.warm_up(list, in_task=in_task)
 
     def worker_stack(self) -> NoReturn:

@@ -264,7 +264,7 @@ def test_a_decorated_function_is_a_block_at_each_call() -> None:
     assert inspect.iscoroutinefunction(Service.ask_later)
     assert Service.ask.__doc__ == "Ask for one."
     gate.open()
-    assert Service().ask(3) == asyncio.run(Service().ask_later(3)) == 3
+    assert batched.deadline(PATIENCE_S * 1000)(fn.__call__)(3) == 3
     fn.shutdown()
 
 

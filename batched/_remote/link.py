@@ -231,36 +231,31 @@ class Link(ABC):
         """Answer a future that is late, if it has not been sent, or if the server stands still.
 
         The server heeds the deadlines of those that were sent, as only it knows which of them have begun. So
-        it is asked whether it is there: that question is late, in its turn, if the server stands still.
+        it is asked whether it is there, and again after a while: it may have stopped since.
         """
         sent = self._sent.get(getattr(call, "key", 0))
         if sent is None or sent.call is not call or call.waits_at is not FUTURE:
             return
-        if call is self._is_there():
-            self.cancel(call)
-            now = monotonic()
-            for each in self._sent.copy().values():
-                if each.call.waits_at is FUTURE and (each.call.deadline or now) < now:
-                    self._end_late(each)
-        elif sent.request is not None:
-            self._end_late(sent)
-        elif (asked := self._is_there()) is None or not asked.missing:
-            self._ask_whether_it_is_there(sent.caller)
-
-    def _end_late(self, sent: _Sent) -> None:
-        call, name = sent.call, sent.caller.name
-        self.cancel(call, is_late=sent.request is None)
-        _fail(sent, TimeoutError(call.overdue(name)))
-        settle([call], name)
-
-    def _ask_whether_it_is_there(self, caller: Caller) -> None:
         now = monotonic()
-        call = Call().begin(None, None, 1, False, now, now + self.terms.still_s)  # noqa: FBT003
-        self._is_there = ref(call)
-        call.waits_at, call.waiter = FUTURE, Future()
-        if self.begin(call, caller, Request(Kind.ASK, 0, None, b"is_there", [])):
-            self.flush_soon()
-            caller.deadline_watch.add(call, now + self.terms.still_s)
+        is_sent = sent.request is None
+        until = self._is_asked_until(sent.caller, now) if is_sent else now
+        if until > now:
+            sent.caller.deadline_watch.add(call, until)
+            return
+        self.cancel(call, is_late=is_sent)
+        _fail(sent, TimeoutError(call.overdue(sent.caller.name)))
+        settle([call], sent.caller.name)
+
+    def _is_asked_until(self, caller: Caller, now: float) -> float:
+        """Ask the server whether it is there, unless it has been; return when it counts as standing still."""
+        call = self._is_there()
+        if call is None or not call.missing:
+            call = Call().begin(None, None, 1, False, now, now + self.terms.still_s)  # noqa: FBT003
+            self._is_there = ref(call)
+            call.waits_at, call.waiter = FUTURE, Future()
+            if self.begin(call, caller, Request(Kind.ASK, 0, None, b"is_there", [])):
+                self.flush_soon()
+        return call.deadline or now
 
     @abstractmethod
     def flush_soon(self) -> None:

@@ -30,7 +30,7 @@ from batched._remote.values import Pickles
 from tests.kit.effort import times
 from tests.kit.functions import plain_echo
 from tests.kit.gate import PATIENCE_S, Gate, moment, turns_until, until
-from tests.kit.remote_server import process_serving, serving
+from tests.kit.remote_server import ThreadServer, process_serving, serving
 from tests.kit.script import PROLOGUE, ROOT, run_script
 from tests.kit.threads import together
 
@@ -411,6 +411,68 @@ def test_a_future_that_runs_past_its_deadline_is_answered_late(
             until(lambda future=future: asked or future.done())
         gate.open()
         assert future.result(PATIENCE_S) == 1
+
+
+@contextmanager
+def standing_still(server: ThreadServer) -> Iterator[None]:
+    """Have the event loop of a server do nothing; its functions run."""
+    stands_still, goes_on = threading.Event(), threading.Event()
+
+    def stand_still() -> None:
+        stands_still.set()
+        goes_on.wait(PATIENCE_S)
+
+    thread = threading.Thread(target=server.on_loop, args=(stand_still,))
+    thread.start()
+    try:
+        assert stands_still.wait(PATIENCE_S)
+        yield
+    finally:
+        goes_on.set()
+        thread.join(PATIENCE_S)
+
+
+def test_a_late_future_ends_if_its_server_stands_still_only_later(
+    bind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once the server has said that it is there, it is asked again."""
+    monkeypatch.setattr("batched._remote.client._STILL_S", 0.3)
+    gate = Gate(shut=True)
+    is_asked = threading.Event()
+    answered = Server.answered
+
+    def note(self: Server, question: bytes, served: Any) -> Any:
+        is_asked.set()
+        return answered(self, question, served)
+
+    monkeypatch.setattr(Server, "answered", note)
+    functions = {"held": batched.dynamically(gate, timeout_ms=0)}
+    with serving(bind, functions=functions) as server, batched.connect(bind) as client:
+        future = client.held.options(deadline_ms=50).submit(1)
+        until(lambda: is_asked.is_set() or future.done())
+        while future.done():  # on a busy machine it may be late before it runs
+            future = client.held.options(deadline_ms=50).submit(1)
+            until(lambda future=future: is_asked.is_set() or future.done())
+        with standing_still(server):
+            assert isinstance(future.exception(PATIENCE_S), TimeoutError)
+        gate.open()
+
+
+def test_a_late_future_ends_though_another_function_is_shut_down(
+    bind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both wait for the answer to one question, whether the server is there."""
+    monkeypatch.setattr("batched._remote.client._STILL_S", 0.5)
+    functions = {name: batched.dynamically(plain_echo, timeout_ms=0) for name in ("first", "second")}
+    with serving(bind, functions=functions) as server, batched.connect(bind) as client:
+        assert client.first(1) == 1
+        with standing_still(server):
+            client.first.options(deadline_ms=1).submit(1)  # is late first, and asks
+            late = client.second.options(deadline_ms=20).submit(1)
+            with pytest.raises(TimeoutError):
+                client.second.options(deadline_ms=100)(1)
+            client.first.shutdown(cancel_futures=True)
+            assert isinstance(late.exception(PATIENCE_S), TimeoutError)
 
 
 def test_calls_that_were_late_before_a_server_read_them_never_run(bind: str) -> None:

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.skipif(not hasattr(socket, "AF_UNIX"), reason="needs un
 
 
 def test_calls_of_another_process_share_the_deadline_of_their_block(tmp_path: Path) -> None:
-    """From threads and from tasks; a sooner deadline of their own stays."""
+    """From threads, from tasks, of futures and maps; a sooner deadline of their own stays."""
     gate = Gate(shut=True)
 
     @batched.dynamically(timeout_ms=0)
@@ -29,17 +29,26 @@ def test_calls_of_another_process_share_the_deadline_of_their_block(tmp_path: Pa
     with serving(bind, functions={"held": held}):
         client = batched.connect(bind)
 
+        first = client.held.submit(0)
+        gate.wait_for_batch()
+
         async def call() -> None:
             with batched.deadline(50):
                 await client.held.acall(1)
 
         with batched.deadline(50), pytest.raises(TimeoutError):
             client.held(1)
+        with batched.deadline(50), pytest.raises(TimeoutError):
+            list(client.held.map([1]))
+        with batched.deadline(50):
+            future = client.held.submit(1)
+        assert isinstance(future.exception(PATIENCE_S), TimeoutError)
         with pytest.raises(TimeoutError):
             asyncio.run(asyncio.wait_for(call(), PATIENCE_S))
         with batched.deadline(1000 * PATIENCE_S), pytest.raises(TimeoutError, match="deadline_ms=50"):
             client.held.options(deadline_ms=50)(1)
         gate.open()
+        assert first.result(PATIENCE_S) == 0
         with batched.deadline(1000 * PATIENCE_S):
             assert client.held(2) == 2
         client.close()

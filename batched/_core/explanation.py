@@ -421,19 +421,19 @@ def _losses(stats: Stats, options: Options) -> Iterator[str]:
         )
     if stats.total_failed:
         yield f"{stats.total_failed:,} of {_count(stats.total_processed, 'item', 'items')} failed."
-    yield from _misses(stats)
+    yield from _misses(stats, options)
     if stats.total_rejected:
         rejected = _count(stats.total_rejected, "item was", "items were")
         yield f"{rejected} rejected, because the queue had no room."
 
 
-def _misses(stats: Stats) -> Iterator[str]:
+def _misses(stats: Stats, options: Options) -> Iterator[str]:
     """Say which items missed their deadlines, or would have."""
     if stats.total_expired > stats.total_given_up:
         late = _count(stats.total_expired - stats.total_given_up, "item", "items")
         yield f"{late} missed the deadline before a batch started."
     if stats.total_late:
-        yield _late(stats)
+        yield _late(stats, options)
     if stats.total_given_up:
         given_up = _count(stats.total_given_up, "item was", "items were")
         yield f"{given_up} dropped while waiting, because too little time was left before the deadline."
@@ -442,12 +442,16 @@ def _misses(stats: Stats) -> Iterator[str]:
         yield f"{refused} refused on arrival, because the deadline could not have been met."
 
 
-def _late(stats: Stats) -> str:
-    """Say how many items ran in vain; and if that is a good part of them, what would help."""
+def _late(stats: Stats, options: Options) -> str:
+    """Say how many items ran too long; and if that is a good part of them, what would help."""
     late = _count(stats.total_late, "item was", "items were")
     told = f"{late} still running when the deadline passed, so the results reached no caller"
+    if options.streams:
+        told = f"{late} still running when the deadline passed, and got no more pieces"
     if stats.total_late < _MANY_LATE * stats.total_processed:
         return f"{told}."
+    if options.streams:  # how long they take depends on their callers, and a refilled batch has no end
+        return f"{told}: a longer deadline_ms, or fewer steps, would help."
     mean_ms, long_ms = stats.processing_time.mean * 1000, stats.processing_time.percentile(99) * 1000
     return (
         f"{told}: batches take {short(mean_ms)} ms on average, and 1% of them {short(long_ms)} ms or longer; "

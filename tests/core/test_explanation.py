@@ -13,7 +13,7 @@ import pytest
 from batched import Workers
 from batched._core import explanation
 from batched._core.explanation import explain
-from batched._core.options import ArrayOptions, Options
+from batched._core.options import ArrayOptions, Options, StreamOptions
 from batched._core.stats import Padding
 from tests.kit.figures import (
     ALL_FULL,
@@ -48,11 +48,12 @@ class Example(NamedTuple):
     changes: dict[str, Any] = {}  # noqa: RUF012  it is not changed
     options: dict[str, Any] = {}  # noqa: RUF012
     arrays: bool = False
+    streams: bool = False
 
     def lines(self, explains: Callable[..., str] = explain) -> list[str]:
         """Return all that is said."""
-        options = (ArrayOptions if self.arrays else Options)(**self.options)
-        return explains(stats(**self.changes), options).splitlines()
+        kind = ArrayOptions if self.arrays else StreamOptions if self.streams else Options
+        return explains(stats(**self.changes), kind(**self.options)).splitlines()
 
 
 COSTS = [
@@ -321,6 +322,18 @@ LOSSES = [
         "take 14 ms on average, and 1% of them 14 ms or longer; a longer deadline_ms, or shorter batches, "
         "would help.",
         {"total_late": 20},
+    ),
+    Example(
+        "1 item was still running when the deadline passed, and got no more pieces.",
+        {"total_late": 1},
+        streams=True,
+    ),
+    Example(
+        "20 items were still running when the deadline passed, and got no more pieces: a longer "
+        "deadline_ms, or fewer steps, would help.",
+        {"total_late": 20},
+        {"continuous": True},
+        streams=True,
     ),
     Example(
         "1 item was refused on arrival, because the deadline could not have been met.",

@@ -214,6 +214,13 @@ class ListCollator:
         )
 
     def _miscounted(self, results: int, items: int) -> str:
+        if self._streams:
+            return (
+                f"{self._last} yielded {results} {'piece' if results == 1 else 'pieces'} for a batch of "
+                f"{items} {'item' if items == 1 else 'items'}; each step must yield one piece per item, in "
+                f"the same order: batched.DONE for an item that has ended; and with continuous=True, leave "
+                f"out those of `change.left`, and append those of `change.joined`"
+            )
         return (
             f"{self._last} returned {results} {'result' if results == 1 else 'results'} for a batch of "
             f"{items} {'item' if items == 1 else 'items'}; it must return one result per item, in the same "

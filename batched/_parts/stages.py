@@ -7,6 +7,7 @@ and beside which other batch.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from inspect import unwrap
 from types import FunctionType
 from typing import Any, Self, cast
@@ -25,7 +26,7 @@ _IN_WORDS = {"prepare": "preparing", "function": "running", "finish": "finishing
 class Steps:
     """One batch on its way: each step is to be taken once, in this order."""
 
-    __slots__ = ("_args", "_function", "_named", "finishes", "given", "prepares")
+    __slots__ = ("_args", "_function", "_named", "finishes", "given", "made", "prepares", "without")
 
     def __init__(
         self,
@@ -44,6 +45,10 @@ class Steps:
         self._named = named
         self.given: int | None = None
         """How many elements `prepare` has returned, if that is a list or a tuple."""
+        self.made: int | None = None
+        """How many elements or rows `finish` was given, if that is a list, a tuple or an array."""
+        self.without: str | None = None
+        """What to say of an error of this stage if it was given None; None if it was given something."""
 
     @property
     def last(self) -> str:
@@ -60,6 +65,8 @@ class Steps:
         """Have the function be given `inputs`."""
         self._args = (inputs,)
         self.given = len(inputs) if type(inputs) in {list, tuple} else None
+        if inputs is None:
+            self.without = "prepare returned None, which the function was given"
 
     def run(self) -> Any:
         """Return the outputs of the function."""
@@ -69,6 +76,8 @@ class Steps:
 
     def finish(self, outputs: Any) -> Any:
         """Return one result per item."""
+        self.made = _size_of(outputs)
+        self.without = "the function returned None, which finish was given" if outputs is None else None
         return self.finishes(outputs)
 
 
@@ -96,15 +105,33 @@ class Passage:
         self.seconds.append(monotonic() - self._began)
         if error is not None:
             note_stage(error, self._stage, self.batch)
-            self._note_prepared(error)
+            if self.steps is not None:
+                _note_given(error, self.steps, getattr(self.batch, "returned", None))
         return None
 
-    def _note_prepared(self, error: BaseException) -> None:
-        """Note on `error` that the number of results is wrong because `prepare` has returned as many."""
-        returned = getattr(self.batch, "returned", None)
-        if returned is not None and self.steps.given == returned:
-            elements = "element" if returned == 1 else "elements"
-            error.add_note(f"prepare returned {returned} {elements} for these, which the function was given")
+
+def _note_given(error: BaseException, steps: Steps, returned: int | None) -> None:
+    """Note on `error` that an earlier stage is at fault: it made None, or as many as were `returned`."""
+    note = steps.without
+    if returned is not None and returned in {steps.given, steps.made}:
+        elements = "element" if returned == 1 else "elements"
+        was_prepared = steps.given == returned
+        maker, taker = ("prepare", "the function") if was_prepared else ("the function", "finish")
+        note = f"{maker} returned {returned} {elements} for these, which {taker} was given"
+    if note is None or note in getattr(error, "__notes__", ()):
+        return
+    with suppress(Exception):  # a class may refuse attributes
+        error.add_note(note)
+
+
+def _size_of(outputs: Any) -> int | None:
+    """Return how many elements a list or a tuple has, or how many rows an array; None for anything else."""
+    if type(outputs) in {list, tuple}:
+        return len(outputs)
+    with suppress(Exception):  # whatever it is, it may fail when asked
+        shape = outputs.shape
+        return int(shape[0]) if isinstance(shape, tuple) and shape else None
+    return None
 
 
 class _Staged:

@@ -237,6 +237,28 @@ def test_a_wrong_number_of_results_that_comes_from_prepare_is_told_so(flavour: F
     flavour.close(of_function)
 
 
+def test_a_wrong_number_of_results_that_comes_from_the_function_is_told_so(flavour: Flavour) -> None:
+    """`finish` has a result for each element that it was given."""
+    fn = flavour.decorate(lambda items: items[1:], finish=identity)
+    with pytest.raises(batched.BatchError) as caught:
+        flavour.call(fn, [1, 2, 3])
+    notes = caught.value.__notes__
+    assert "the function returned 2 elements for these, which finish was given" in notes
+    flavour.close(fn)
+
+
+def test_an_error_of_a_stage_that_was_given_none_says_so(flavour: Flavour) -> None:
+    for stages, function, told in (
+        ({"prepare": lambda _: None}, identity, "prepare returned None, which the function was given"),
+        ({"finish": list}, lambda _: None, "the function returned None, which finish was given"),
+    ):
+        fn = flavour.decorate(function, **stages)
+        with pytest.raises(Exception, match="None") as caught:
+            flavour.call(fn, [1, 2])
+        assert told in caught.value.__notes__
+        flavour.close(fn)
+
+
 def test_outputs_of_arrays_that_finish_has_made_are_named_by_it(flavour: Flavour) -> None:
     fn = flavour.decorate_arrays(lambda features: features["a"], finish=lambda outputs: outputs[1:], name="f")
     with pytest.raises(batched.BatchError, match="^finish of f must return one row for each row"):

@@ -80,8 +80,8 @@ def test_an_error_is_raised_even_to_who_wants_exceptions_returned(streaming: Fla
     [
         (None, TypeError, "must return one result per item, .* not NoneType"),
         ("ab", TypeError, "not str"),
-        ([1], BatchError, "returned 1 result for a batch of 2 items"),
-        ([1, 2, 3], BatchError, "returned 3 results for a batch of 2 items"),
+        ([1], BatchError, "yielded 1 piece for a batch of 2 items"),
+        ([1, 2, 3], BatchError, "yielded 3 pieces for a batch of 2 items; each step must yield"),
     ],
 )
 def test_pieces_that_are_not_one_per_item_fail_the_stream(

@@ -341,7 +341,7 @@ def test_streams_are_no_different(streaming: Flavour) -> None:
         fn.configure(batch_size=size)
         streams = [streaming.stream(fn, at) for at in range(size)]
         for stream in streams:
-            with pytest.raises(BatchError, match="returned 2 results"):
+            with pytest.raises(BatchError, match="yielded 2 pieces"):
                 next(stream)
     assert steps == [4, 1, 1]
 

@@ -8,14 +8,14 @@ from concurrent.futures import CancelledError
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from functools import wraps
-from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction
+from inspect import isasyncgenfunction, iscoroutinefunction, isfunction, isgeneratorfunction
 from math import inf
 from types import TracebackType
 from typing import Any, ParamSpec, TypeVar
 from weakref import ref
 
 from batched._clock import monotonic
-from batched._core.call import BlockDeadline, Call
+from batched._core.call import BlockDeadline, Call, RequestDeadline
 from batched._core.option_checks import a_time
 from batched._drivers.arrivals import with_each
 from batched._drivers.wakeups import FUTURE
@@ -84,7 +84,8 @@ def deadline(ms: float) -> Deadline:
 
     A call that has a `deadline_ms` of its own has the sooner one, and so has an inner block; with
     `deadline_ms=None` it has that of the block. Calls in tasks and in `asyncio.to_thread` that the block
-    starts are inside, too. Nothing else is ended at the deadline.
+    starts are inside, too; those in threads of a pool are not, unless they run in a copy of the context.
+    Nothing else is ended at the deadline. In an `async def` function, too, it is `with`.
 
     As a decorator of a function, `async def` too, it is such a block for each call of that function.
 
@@ -97,6 +98,11 @@ def deadline(ms: float) -> Deadline:
         RuntimeError: The same object is used for a second block.
 
     """
+    if isfunction(ms):
+        raise TypeError(
+            f"batched.deadline takes milliseconds before it decorates {ms.__qualname__}: write "
+            f"`@batched.deadline(200)`"
+        )
     return Deadline(_check("ms", ms))
 
 
@@ -192,6 +198,8 @@ def _bound(driver: Any, call: Call) -> None:
         outer = outer.outer
     if until == inf:
         return
+    of_request = found.request is not None and found.request.until == until
+    kind = RequestDeadline if of_request else BlockDeadline
     for each in (call, *call.parts):
         if each.deadline is None or each.deadline > until:
-            each.deadline = BlockDeadline(max(each.arrived, until))
+            each.deadline = kind(max(each.arrived, until))

@@ -74,6 +74,17 @@ class BlockDeadline(float):
 
     __slots__ = ()
 
+    source = "`batched.deadline`"
+    """What has set it, in messages."""
+
+
+class RequestDeadline(BlockDeadline):
+    """The deadline of a call that is that of its web request."""
+
+    __slots__ = ()
+
+    source = "request"
+
 
 class Call(TaskAwaitable):
     """The items that one caller asks for at once, and their answer.
@@ -316,13 +327,13 @@ class Call(TaskAwaitable):
 
     def overdue(self, name: str) -> str:
         """Return the sentence that says that its deadline has passed."""
-        return f"{name} did not answer within {self.allowed()}"
+        return f"{name} did not answer within {self.allowed('had')}"
 
-    def allowed(self) -> str:
-        """Return how long it may take, as messages say it."""
+    def allowed(self, has: str = "has") -> str:
+        """Return how long it may take, as messages say it: what its block `has` left, or had."""
         allowed_ms = ((self.deadline or self.arrived) - self.arrived) * 1000
-        if type(self.deadline) is BlockDeadline:
-            return f"the {round(allowed_ms, 1):.15g} ms that its `batched.deadline` has left"
+        if isinstance(self.deadline, BlockDeadline):
+            return f"the {round(allowed_ms, 1):.15g} ms that its {self.deadline.source} {has} left"
         # Rounded, because a clock that counts from a start months ago is exact to 0.001 us only.
         return f"deadline_ms={round(allowed_ms, 4) or allowed_ms:.15g}"
 

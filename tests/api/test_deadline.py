@@ -211,7 +211,7 @@ def test_a_call_of_a_block_that_is_late_has_no_time() -> None:
     fn = batched.dynamically(list, timeout_ms=0)
     with batched.deadline(0.001):
         asyncio.run(asyncio.sleep(0))
-        with pytest.raises(TimeoutError, match="within the 0 ms that its `batched.deadline` has left$"):
+        with pytest.raises(TimeoutError, match="within the 0 ms that its `batched.deadline` had left$"):
             fn(1)
     fn.shutdown()
 
@@ -220,7 +220,7 @@ def test_a_late_call_of_a_block_names_the_block() -> None:
     """Not a `deadline_ms` that no caller has set; that of the call is named where it is the sooner one."""
     gate = Gate(shut=True)
     fn = batched.dynamically(gate, timeout_ms=0)
-    of_block = r"within the \d+(\.\d)? ms that its `batched.deadline` has left$"
+    of_block = r"within the \d+(\.\d)? ms that its `batched.deadline` had left$"
     with batched.deadline(30):
         with pytest.raises(TimeoutError, match=of_block):
             fn([1, 2])
@@ -230,6 +230,14 @@ def test_a_late_call_of_a_block_names_the_block() -> None:
         fn.options(deadline_ms=20)(1)
     gate.open()
     fn.shutdown()
+
+
+def test_a_decorator_without_milliseconds_is_told_what_to_write() -> None:
+    with pytest.raises(TypeError, match=r"before it decorates .*handler: write `@batched.deadline\(200\)`$"):
+
+        @batched.deadline  # type: ignore[arg-type]
+        def handler() -> None:
+            """Do nothing."""
 
 
 @pytest.mark.parametrize("ms", [0, -1, float("nan")])
@@ -257,9 +265,9 @@ def test_a_decorated_function_is_a_block_at_each_call() -> None:
             return await asyncio.wait_for(fn.acall(number), PATIENCE_S)
 
     for _ in range(2):
-        with pytest.raises(TimeoutError, match="its `batched.deadline` has left"):
+        with pytest.raises(TimeoutError, match="its `batched.deadline` had left"):
             Service().ask(1)
-        with pytest.raises(TimeoutError, match="its `batched.deadline` has left"):
+        with pytest.raises(TimeoutError, match="its `batched.deadline` had left"):
             asyncio.run(Service().ask_later(number=2))
     assert inspect.iscoroutinefunction(Service.ask_later)
     assert Service.ask.__doc__ == "Ask for one."

@@ -362,12 +362,15 @@ def test_other_errors_and_answers_that_have_begun_are_left_alone() -> None:
         ({"x-due": "30"}, {"deadline_header": "X-Due"}),
     ],
 )
-def test_the_calls_of_a_request_share_a_deadline(headers: dict[str, str], options: dict[str, Any]) -> None:
+def test_the_calls_of_a_request_share_a_deadline(
+    headers: dict[str, str], options: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
     """Given by the service, or by a header: a call that is late is 504, or 503 if that is known sooner."""
     gate = Gate(shut=True)
     fn = batched.dynamically(gate, timeout_ms=0)
     client = ask(Batching(answering(lambda: fn.acall(1)), **options), Client(headers))
     assert client.status == 504
+    assert " ms that its request had left" in caplog.text
     gate.open()
     fn.shutdown()
 

@@ -516,7 +516,10 @@ class Link(ABC):
         """Return the error of calls that have waited long enough for a server, and what is missing."""
         said = f"{self.terms.address} cannot be reached: {broken}"
         if isinstance(broken, FileNotFoundError | ConnectionRefusedError):
-            said += "; no server is there, `python -m batched serve` starts one"
+            said += (
+                "; no server is there, `python -m batched serve` starts one, and wait_s= of connect has "
+                "calls wait longer for it"
+            )
         error = DisconnectedError(said)
         error.__cause__ = broken
         return error

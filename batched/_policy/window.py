@@ -20,7 +20,7 @@ class StartReason(StrEnum):
     """Why a batch started, by the names that `stats.closed` and the metrics use."""
 
     FULL = "full"
-    """As many items were in the queue as a batch may have."""
+    """As many items were in the queue as a batch may have; it has fewer where more would have been late."""
     CALLERS_BACK = "callers back"
     """All callers of the last batch had called again."""
     NO_GAIN = "no gain"

@@ -160,7 +160,14 @@ class _OptionName:
         raise self._refusal(view)
 
     def __set__(self, view: Bindable[Any], value: object) -> None:
-        raise self._refusal(view)
+        if self._name not in vars(view):
+            raise self._refusal(view)
+        vars(view)[self._name] = value
+
+    def __delete__(self, view: Bindable[Any]) -> None:
+        if self._name not in vars(view):
+            raise self._refusal(view)
+        del vars(view)[self._name]
 
     def _refusal(self, view: Bindable[Any] | None) -> AttributeError:
         what = f"a decorated function has no attribute {self._name!r}{where_taken(self._name)}"

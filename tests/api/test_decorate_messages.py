@@ -285,7 +285,11 @@ def test_an_option_is_no_attribute(decorate: Any, option: str, where: str) -> No
 
     fn = decorate(own)
     for each in (fn, fn.options(priority="bulk"), Service().ask):
-        for touch in (partial(setattr, each, option, 3), partial(getattr, each, option)):
+        for touch in (
+            partial(setattr, each, option, 3),
+            partial(getattr, each, option),
+            partial(delattr, each, option),
+        ):
             with pytest.raises(AttributeError, match=f"no attribute {option!r}, {where}"):
                 touch()
         assert not hasattr(each, option)
@@ -295,7 +299,7 @@ def test_an_option_is_no_attribute(decorate: Any, option: str, where: str) -> No
 
 
 def test_a_function_keeps_an_attribute_of_its_own_with_the_name_of_an_option() -> None:
-    """It had it before it was decorated."""
+    """It had it before it was decorated; as any other of its attributes, it may be set and deleted."""
 
     def fn(items: list[int]) -> list[int]:
         return items
@@ -304,6 +308,10 @@ def test_a_function_keeps_an_attribute_of_its_own_with_the_name_of_an_option() -
     decorated: Any = batched.dynamically(fn)
     assert decorated.name == decorated.options(priority="bulk").name == "mine"
     assert "name" in dir(decorated)
+    decorated.name = "another"
+    assert decorated.name == "another"
+    del decorated.name
+    assert not hasattr(decorated, "name")
 
 
 def test_a_parameter_with_the_name_of_an_option_is_not_said_to_be_missing() -> None:

@@ -149,6 +149,7 @@ class Outbox:
     def empty(self) -> None:
         """Release the callers. Only for the thread of their loop."""
         self.is_told = False  # first, so that what comes too late for this is told of again
+        calls: list[Call] | None = None
         try:
             for _ in range(len(self.lists)):  # not more, or fast callers would keep the loop from others
                 if not self.lists:
@@ -159,8 +160,8 @@ class Outbox:
                     self.lists.popleft()
         except BaseException as error:
             asyncio.get_running_loop().call_soon(self.empty)
-            if isinstance(error, Exception):  # no Ctrl-C, but a fault of this library: it would come again
-                self.lists.popleft()
+            if isinstance(error, Exception) and self.lists and self.lists[0] is calls:
+                self.lists.popleft()  # no Ctrl-C, but a fault of this library: it would come again
             raise
 
 

@@ -149,6 +149,30 @@ def test_a_release_that_fails_is_tried_once_and_the_others_come_after_it() -> No
     assert tried == ["first", "fails", "last"]
 
 
+def test_a_release_that_fails_after_the_loop_was_run_once_more_loses_no_others() -> None:
+    """Its calls are gone by then: what is first in line are others, or none."""
+    for others in ([], [["next"]]):
+        tried: list[str] = []
+
+        def release(calls: list[Any], tried: list[str] = tried) -> None:
+            tried.extend(calls)
+            if tried == ["fails"]:
+                outbox.lists.popleft()  # as a loop does that is run once more
+                raise ValueError
+
+        async def main(others: list[list[str]] = others) -> None:
+            nonlocal outbox
+            outbox = Outbox(asyncio.get_running_loop(), release)
+            outbox.lists.extend([["fails"], *others])
+            with pytest.raises(ValueError, match=r"^$"):
+                outbox.empty()
+            await asyncio.sleep(0)
+
+        outbox: Any = None
+        asyncio.run(main())
+        assert tried == ["fails", *(["next"] if others else [])]
+
+
 class ClosesMeanwhile(asyncio.SelectorEventLoop):
     """A loop that its own thread closes after another has seen that it is open."""
 

@@ -132,18 +132,19 @@ class Deadline:
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         """Decorate a function: each of its calls is a block of its own."""
         ms = self._ms
-        if isgeneratorfunction(function) or isasyncgenfunction(function):
+        if _is_any(function, isgeneratorfunction, isasyncgenfunction):
             name = getattr(function, "__qualname__", function)
             raise TypeError(
                 f"batched.deadline cannot decorate {name}, a generator function: its body runs after "
                 f"the call has returned; write `with batched.deadline({ms:.15g}):` in its body"
             )
-        if iscoroutinefunction(function):
+        if _is_any(function, iscoroutinefunction):
+            plain: Any = function
 
             @wraps(function)
             async def awaited(*args: P.args, **named: P.kwargs) -> Any:
                 with Deadline(ms):
-                    return await function(*args, **named)
+                    return await plain(*args, **named)
 
             return awaited  # type: ignore[return-value]
 
@@ -153,6 +154,12 @@ class Deadline:
                 return function(*args, **named)
 
         return called
+
+
+def _is_any(function: object, *kinds: Callable[[object], bool]) -> bool:
+    """Whether a function, or an object that is called like one, is of any of these kinds."""
+    call = getattr(type(function), "__call__", None)  # noqa: B004
+    return any(kind(function) or kind(call) for kind in kinds)
 
 
 @contextmanager

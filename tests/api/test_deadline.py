@@ -276,6 +276,29 @@ def test_a_decorated_function_is_a_block_at_each_call() -> None:
     fn.shutdown()
 
 
+def test_an_object_that_is_called_is_decorated_as_its_method_is() -> None:
+    """One that is awaited ran outside of the block, without a deadline."""
+    gate = Gate(shut=True)
+    fn = batched.dynamically(gate, batch_size=1, timeout_ms=0)
+    fn.submit(0)
+    gate.wait_for_batch()
+
+    class Asks:
+        async def __call__(self, number: int) -> int:
+            return await asyncio.wait_for(fn.acall(number), PATIENCE_S)
+
+    class Yields:
+        def __call__(self) -> Iterator[int]:
+            yield 1
+
+    with pytest.raises(TimeoutError, match="its `batched.deadline` has left"):
+        asyncio.run(batched.deadline(20)(Asks())(1))
+    with pytest.raises(TypeError, match=r"write `with batched.deadline\(20\):`"):
+        batched.deadline(20)(Yields())
+    gate.open()
+    fn.shutdown()
+
+
 def test_no_generator_function_is_decorated() -> None:
     """Its body would run outside of the block, without a deadline."""
 

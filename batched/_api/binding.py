@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, SupportsIndex, T
 
 from batched._api.call_signature import signature_of_calls
 from batched._api.decorate import changed, is_method, name_of, named_by, options_of
+from batched._api.option_name import OptionName
 from batched._api.pickling import alias_of, check_protocol, rebind, reduced, remake
 from batched._api.through_class import ThroughClass
 from batched._core.options import (
@@ -25,7 +26,6 @@ from batched._core.options import (
     CallOptions,
     Options,
     options_told,
-    where_taken,
 )
 from batched._core.parameters import annotations_of
 from batched._drivers.event_loop import LoopDriver
@@ -143,35 +143,6 @@ else:
             if view is None:
                 raise AttributeError(self._read.__name__)
             return self._read(view)
-
-
-class _OptionName:
-    """The name of an option, which is no attribute of a decorated function: setting it would change nothing.
-
-    Unless the function itself has an attribute of this name.
-    """
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-
-    def __get__(self, view: Bindable[Any] | None, owner: type | None = None) -> Any:
-        if view is not None and self._name in vars(view):
-            return vars(view)[self._name]
-        raise self._refusal(view)
-
-    def __set__(self, view: Bindable[Any], value: object) -> None:
-        if self._name not in vars(view):
-            raise self._refusal(view)
-        vars(view)[self._name] = value
-
-    def __delete__(self, view: Bindable[Any]) -> None:
-        if self._name not in vars(view):
-            raise self._refusal(view)
-        del vars(view)[self._name]
-
-    def _refusal(self, view: Bindable[Any] | None) -> AttributeError:
-        what = f"a decorated function has no attribute {self._name!r}{where_taken(self._name)}"
-        return AttributeError(what, name=self._name, obj=view)
 
 
 class _Documentation:
@@ -438,7 +409,7 @@ class Bindable(Generic[DriverT]):
         return [
             name
             for name in super().__dir__()
-            if name in vars(self) or not isinstance(of_class.get(name), _OptionName)
+            if name in vars(self) or not isinstance(of_class.get(name), OptionName)
         ]
 
     def __eq__(self, other: object) -> bool:
@@ -463,7 +434,7 @@ class Bindable(Generic[DriverT]):
 
 
 for _option in (*fields(ArrayOptions), *fields(CallOptions)):
-    setattr(Bindable, _option.name, _OptionName(_option.name))
+    setattr(Bindable, _option.name, OptionName(_option.name))
 
 
 def _attribute_of_function(view: Bindable[Any], name: str) -> Any:

@@ -608,9 +608,7 @@ class Batcher(Inbox):
                 done += self.drop_rest(batch.calls)
             if started is not None:  # else it did not run, or a fault came in the way: it is counted
                 self.counters.ran(batch, started, now)
-                if (
-                    self.first or self.window.is_holding
-                ):  # what has waited for this end, while a worker sleeps
+                if self.first or self.window.is_holding:  # for what has waited for this end a worker wakes
                     self.effects.has_moved = True
                 gate = self._gate
                 is_lesson = False

@@ -182,7 +182,7 @@ def _shows_memory(row: Any) -> bool:
 
 
 def _is_part_of_table(table: Any) -> bool:
-    """Whether a column or frame of pandas shows the memory of another object, or of a larger frame.
+    """Whether a column or frame of pandas shows, or may show, the memory of another object or a larger frame.
 
     Of a frame, the memory of the first column that is an array of numpy tells: the frame's other columns of
     that type may lie there, too.
@@ -191,8 +191,8 @@ def _is_part_of_table(table: Any) -> bool:
     count = 1 if table.ndim == 1 else table.shape[1]
     columns = (table if table.ndim == 1 else table.iloc[:, at] for at in range(count))
     memory: Any = next((values for each in columns if type(values := each.values) is array), None)
-    if memory is None:
-        return False
+    if memory is None:  # nothing tells of it
+        return bool(count)
     most = memory.nbytes * count
     while type(memory.base) is array:
         memory = memory.base

@@ -508,6 +508,27 @@ def test_rows_of_a_table_keep_no_other_rows(flavour: Flavour, kind: str, nest: A
 
 
 @pytest.mark.libraries
+@pytest.mark.parametrize("kind", ["frame", "column"])
+def test_rows_of_a_table_without_an_array_of_numpy_keep_no_other_rows(flavour: Flavour, kind: str) -> None:
+    """Of categories, for example: there is no memory that tells whether they are parts."""
+    pandas = pytest.importorskip("pandas")
+
+    def rows(xs: list[int]) -> list[Any]:
+        column = pandas.Series(pandas.Categorical([str(x) for x in xs]))
+        table = column if kind == "column" else column.to_frame()
+        return [table.iloc[at : at + 1] for at in range(len(xs))]
+
+    answers = flavour.call(flavour.decorate(rows, timeout_ms=0), list(range(16)))
+    for at, answer in enumerate(answers):
+        column = answer if kind == "column" else answer.iloc[:, 0]
+        assert column.tolist() == [str(at)]
+        memory = column.array._codes  # noqa: SLF001
+        while memory.base is not None:
+            memory = memory.base
+        assert memory.nbytes == 1
+
+
+@pytest.mark.libraries
 def test_an_image_that_owns_its_memory_or_is_in_a_file_is_handed_out_as_it_is(
     flavour: Flavour, tmp_path: Path
 ) -> None:

@@ -361,20 +361,25 @@ class Divides(Protocol):
     @property
     def is_shared(self) -> bool:
         """Whether several callers wait for it."""
+        ...
 
     @property
     def is_wanted(self) -> bool:
         """Whether a caller of a cache waits for it."""
+        ...
 
     @property
     def has_expired(self) -> bool:
         """Whether no caller waits for it any more, because of a deadline."""
+        ...
 
     def take(self, part: Call) -> tuple[Sequence[Call], Sequence[Call]]:
         """Take the answer of a part; return the calls that are done with it, and the parts to drop."""
+        ...
 
     def abandon(self, error: BaseException) -> Sequence[Call]:
         """End the calls that wait for it, with `error` where they have no answer; return them."""
+        ...
 
 
 def release_inputs(calls: list[Call]) -> None:

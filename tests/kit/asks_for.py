@@ -59,7 +59,7 @@ ASKS_FOR: dict[str, tuple[str, ...]] = {
         "test_a_deadline_holds_for_a_list_of_mixed_keys",
         # There it waits for room in the server.
         "test_a_submit_that_waits_for_room_goes_on_at_the_next_step",
-        # The server may read that a caller has given up once the batch has ended: then its items are not late.
+        # The server may read that a caller has given up only once the batch has ended.
         "test_late.py",
         # A client does not know which of the calls that it cancels have started.
         "test_a_batch_that_fails_has_the_size_it_ran_with_though_its_callers_have_left",

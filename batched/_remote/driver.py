@@ -82,7 +82,7 @@ class RemoteDriver(Driver):
         self._most_bytes = most_bytes
         collator.default_deadline_ms = known.default_deadline_ms
         kind = StreamOptions if known.streams else Options
-        self.options = kind(name=self.name, **{name: getattr(known, name) for name in FOLLOWED})
+        self.options: Options = kind(name=self.name, **{name: getattr(known, name) for name in FOLLOWED})
 
     def check(self) -> None:
         """Raise if there are no calls any more."""

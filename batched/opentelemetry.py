@@ -165,7 +165,8 @@ def _traces(run: Callable[..., Any], tracer: Tracer) -> Callable[[Batch, Any], A
         with _current(span):
             outputs = run(batch, collator)
         if isinstance(outputs, Steps):
-            return _TracedSteps(outputs, span, tracer, name)
+            outputs.around = partial(_step, span, tracer, name)
+            return outputs
         if isgenerator(outputs):
             return _steps(span, outputs, batch)
         if isasyncgen(outputs):
@@ -274,49 +275,21 @@ def _note_error(span: Span, error: BaseException) -> None:
     span.set_status(StatusCode.ERROR, f"{type(error).__name__}: {error}")
 
 
-class _TracedSteps(Steps):
-    """The stages of a batch: each has a span, inside of that of the batch."""
-
-    __slots__ = ("_name", "_span", "_steps", "_tracer")
-
-    def __init__(self, steps: Steps, span: Span, tracer: Tracer, name: str) -> None:
-        self.prepares, self.finishes, self.given = steps.prepares, steps.finishes, steps.given
-        self._steps = steps
-        self._span = span
-        self._tracer = tracer
-        self._name = name
-
-    def prepare(self) -> Any:
-        """Prepare inside of a span."""
-        return self._traced("prepare", self._steps.prepare)
-
-    def prepared(self, inputs: Any) -> None:
-        """Have the function be given `inputs`."""
-        self._steps.prepared(inputs)
-        self.given = self._steps.given
-
-    def run(self) -> Any:
-        """Run the function inside of a span."""
-        return self._traced("run", self._steps.run)
-
-    def finish(self, outputs: Any) -> Any:
-        """Finish inside of a span."""
-        return self._traced("finish", partial(self._steps.finish, outputs))
-
-    def _traced(self, stage: str, work: Callable[[], Any]) -> Any:
-        inside = trace.set_span_in_context(self._span, Context())
-        span = _started(self._tracer, f"{stage} {self._name}", context=inside)
-        try:
-            with _current(span):
-                outputs = work()
-        except BaseException as error:
-            _quietly(_note_error, span, error)
-            _quietly(span.end)
-            raise
-        if _is_awaitable(outputs):
-            return _stage(span, outputs)
+def _step(span: Span, tracer: Tracer, name: str, step: str, work: Callable[[], Any]) -> Any:
+    """Take a step of a batch with stages: it has a span, inside of that of the batch."""
+    inside = trace.set_span_in_context(span, Context())
+    span = _started(tracer, f"{step} {name}", context=inside)
+    try:
+        with _current(span):
+            outputs = work()
+    except BaseException as error:
+        _quietly(_note_error, span, error)
         _quietly(span.end)
-        return outputs
+        raise
+    if _is_awaitable(outputs):
+        return _stage(span, outputs)
+    _quietly(span.end)
+    return outputs
 
 
 async def _stage(span: Span, work: Any) -> Any:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from functools import partial
 from inspect import unwrap
 from types import FunctionType
 from typing import Any, Self, cast
@@ -26,7 +27,7 @@ _IN_WORDS = {"prepare": "preparing", "function": "running", "finish": "finishing
 class Steps:
     """One batch on its way: each step is to be taken once, in this order."""
 
-    __slots__ = ("_args", "_function", "_named", "finishes", "given", "made", "prepares", "without")
+    __slots__ = ("_args", "_function", "_named", "around", "finishes", "given", "made", "prepares", "without")
 
     def __init__(
         self,
@@ -43,6 +44,8 @@ class Steps:
         """The function of the last stage, None if there is none."""
         self._args = args
         self._named = named
+        self.around: Callable[[str, Callable[[], Any]], Any] = _take
+        """Takes a step, of which it is told the name: for what is to be around it."""
         self.given: int | None = None
         """How many elements `prepare` has returned, if that is a list or a tuple."""
         self.made: int | None = None
@@ -59,7 +62,7 @@ class Steps:
         """Return what `prepare` makes of the items; the function is to be given that (`prepared`)."""
         args, named = self._args, self._named
         self._args, self._named = (), {}
-        return self.prepares(*args, **named)
+        return self.around("prepare", partial(self.prepares, *args, **named))
 
     def prepared(self, inputs: Any) -> None:
         """Have the function be given `inputs`."""
@@ -72,13 +75,17 @@ class Steps:
         """Return the outputs of the function."""
         args, named = self._args, self._named
         self._args, self._named = (), {}  # they are dropped as soon as the function has ended
-        return self._function(*args, **named)
+        return self.around("run", partial(self._function, *args, **named))
 
     def finish(self, outputs: Any) -> Any:
         """Return one result per item."""
         self.made = _size_of(outputs)
         self.without = "the function returned None, which finish was given" if outputs is None else None
-        return self.finishes(outputs)
+        return self.around("finish", partial(self.finishes, outputs))
+
+
+def _take(_: str, step: Callable[[], Any]) -> Any:
+    return step()
 
 
 class Passage:

@@ -111,6 +111,7 @@ ASKS_FOR: dict[str, tuple[str, ...]] = {
         "test_callers_of_a_function_that_has_its_worker_restarted_get_the_cause",
         "test_the_wait_of_each_call_is_told_once",
         "test_an_item_that_fails_with_the_first_step_is_found",
+        "test_an_item_that_is_late_in_a_batch_that_fails_counts_once",
         "test_a_part_of_a_batch_that_failed_keeps_no_item_from_joining_once_its_callers_have_left",
         "test_batch_fault.py",
         "test_isolate_errors.py",
@@ -175,7 +176,7 @@ ASKS_FOR: dict[str, tuple[str, ...]] = {
         "test_it_shares_no_batch_with_calls",
         "test_results_of_a_batch_that_is_filled_up_are_believed_after_the_first",
     ),
-    "WithDeadlines": ("test_a_deadline_shorter_than_the_window_is_met",),
+    "WithDeadlines": ("test_a_deadline_shorter_than_the_window_is_met", "test_late.py"),
     "BestSizes": (),
     "Backlog": (
         "test_expected_wait.py",

@@ -291,7 +291,7 @@ def test_an_object_that_is_called_is_decorated_as_its_method_is() -> None:
         def __call__(self) -> Iterator[int]:
             yield 1
 
-    with pytest.raises(TimeoutError, match="its `batched.deadline` has left"):
+    with pytest.raises(TimeoutError, match="its `batched.deadline` had left"):
         asyncio.run(batched.deadline(20)(Asks())(1))
     with pytest.raises(TypeError, match=r"write `with batched.deadline\(20\):`"):
         batched.deadline(20)(Yields())

@@ -51,8 +51,8 @@ class LoopLink(Link):
         self._connect: Callable[[], socket.socket] | None = None
         self._rest: list[memoryview] = []
         self._is_writing = False
-        self._flushes: weakref.ref[asyncio.Handle] | None = None
-        """What sends in the next turn of the loop, if that is asked for; a handle knows its loop."""
+        self._flushes = False
+        """Whether it is seen to that what waits is sent: in the next turn of the loop, or in this step."""
         self._told: list[Call] = []
         """Calls that are answered, and of which the callers are to be woken: after a Ctrl-C, once more."""
 
@@ -69,10 +69,11 @@ class LoopLink(Link):
     def flush_soon(self) -> None:
         """Have what waits sent with all else that this turn of the loop writes; from any thread."""
         loop = self.loop()
-        if self._flushes is not None or not self.is_open or loop is None:
+        if self._flushes or not self.is_open or loop is None:
             return
         if running_loop_or_none() is loop:
-            self._flushes = weakref.ref(loop.call_soon(self._flush))
+            loop.call_soon(self._flush)
+            self._flushes = True
         else:
             ask(loop, self._flush)  # of one that is closed nothing need be sent
 
@@ -149,14 +150,14 @@ class LoopLink(Link):
         self.filled(count, self._told)
         if not self.takes_calls:
             self._leave()
-        if "_nest_patched" in _ASYNCIO and self.socket is not None:  # a handle cannot run inside of itself
+        self._flushes = "_nest_patched" not in _ASYNCIO  # else a caller may run the loop as it wakes
+        if not self._flushes and self.socket is not None:  # a handle cannot run inside of itself
             asyncio.get_running_loop().add_reader(self.socket.fileno(), self._read)
         resolve_on_loop(self._told)
         self._told = []
-        if self._waiting:  # also what callers have sent as they woke: a turn of the loop would take longer
-            if self._flushes is not None and (handle := self._flushes()) is not None:
-                handle.cancel()
-            self._flush()
+        self._flushes = False
+        if self._waiting and self.is_open and not self._is_writing:  # also by callers that woke
+            self._send()
 
     def say(self, greeting: bytes) -> None:
         """Send a greeting."""
@@ -166,7 +167,7 @@ class LoopLink(Link):
 
     @_ends_if_interrupted
     def _flush(self) -> None:
-        self._flushes = None
+        self._flushes = False
         if self.is_open and not self._is_writing:
             self._send()
 

@@ -567,6 +567,31 @@ def test_a_call_that_follows_an_answer_waits_for_no_turn_of_the_loop(bind: str) 
     assert sent == [[2]]
 
 
+def test_a_call_that_follows_an_answer_asks_for_no_turn_of_the_loop(
+    bind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is sent in the step that wakes its task, so a turn would find nothing to do."""
+    asked: list[object] = []
+    with serving(bind, functions={"double": doubling()}), batched.connect(bind) as client:
+
+        async def main() -> None:
+            await client.double.acall(0)
+            loop = asyncio.get_running_loop()
+            call_soon = loop.call_soon
+
+            def noted(callback: Any, *args: Any, **named: Any) -> asyncio.Handle:
+                asked.append(callback)
+                return call_soon(callback, *args, **named)
+
+            with monkeypatch.context() as patched:
+                patched.setattr(loop, "call_soon", noted)
+                for each in range(5):
+                    assert await client.double.acall(each) == 2 * each
+
+        asyncio.run(asyncio.wait_for(main(), PATIENCE_S))
+    assert not asked
+
+
 def test_a_task_may_run_its_loop_once_more_as_it_wakes(bind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """As `nest_asyncio` has it: calls that are made there are sent, and their answers are read."""
     monkeypatch.setattr(asyncio, "_nest_patched", True, raising=False)

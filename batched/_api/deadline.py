@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import reprlib
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from functools import wraps
-from inspect import isasyncgenfunction, iscoroutinefunction, isfunction, isgeneratorfunction
+from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction
 from math import inf
 from types import TracebackType
-from typing import Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 from weakref import ref
 
 from batched._clock import monotonic
@@ -94,14 +95,14 @@ def deadline(ms: float) -> Deadline:
 
     Raises:
         ValueError: `ms` is not above 0, or more than a week.
-        TypeError: It decorates a generator function, which would run outside of the block.
+        TypeError: It decorates a generator function, which would run outside of the block, or no function.
         RuntimeError: The same object is used for a second block.
 
     """
-    if isfunction(ms):
+    if callable(ms):
+        name = getattr(ms, "__qualname__", None) or reprlib.repr(ms)
         raise TypeError(
-            f"batched.deadline takes milliseconds before it decorates {ms.__qualname__}: write "
-            f"`@batched.deadline(200)`"
+            f"batched.deadline takes milliseconds before it decorates {name}: write `@batched.deadline(200)`"
         )
     return Deadline(_check("ms", ms))
 
@@ -129,15 +130,20 @@ class Deadline:
     ) -> bool | None:
         return None if self._block is None else self._block.__exit__(kind, error, trace)
 
+    if not TYPE_CHECKING:  # type checkers are to refuse `async with`
+
+        async def __aenter__(self) -> None:
+            raise TypeError(f"write `with batched.deadline({self._ms:.15g}):`, without `async`, here too")
+
+        async def __aexit__(self, *_: object) -> None:
+            """Stand beside `__aenter__`, which raises: Python asks for both."""
+
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         """Decorate a function: each of its calls is a block of its own."""
         ms = self._ms
-        if _is_any(function, isgeneratorfunction, isasyncgenfunction):
-            name = getattr(function, "__qualname__", function)
-            raise TypeError(
-                f"batched.deadline cannot decorate {name}, a generator function: its body runs after "
-                f"the call has returned; write `with batched.deadline({ms:.15g}):` in its body"
-            )
+        if (why := _why_not(function, f"batched.deadline({ms:.15g})")) is not None:
+            name = getattr(function, "__qualname__", None) or reprlib.repr(function)
+            raise TypeError(f"batched.deadline cannot decorate {name}, {why}")
         if _is_any(function, iscoroutinefunction):
             plain: Any = function
 
@@ -154,6 +160,25 @@ class Deadline:
                 return function(*args, **named)
 
         return called
+
+
+def _why_not(function: Any, deadline: str) -> str | None:
+    """Return why `function` cannot be decorated, and what to write; None if it can."""
+    if isinstance(function, type):
+        return f"a class: write `@{deadline}` above its methods"
+    if isinstance(function, classmethod | staticmethod | property):
+        kind = type(function).__name__
+        return f"a {kind}: write `@{deadline}` below `@{kind}`, right above the function"
+    if hasattr(type(function), "ways_to_call"):
+        return "which is batched: use its option `default_deadline_ms`, or `options(deadline_ms=...)`"
+    if not callable(function):
+        return "which cannot be called"
+    if _is_any(function, isgeneratorfunction, isasyncgenfunction):
+        return (
+            f"a generator function: its body runs after the call has returned; write `with {deadline}:` in "
+            f"its body"
+        )
+    return None
 
 
 def _is_any(function: object, *kinds: Callable[[object], bool]) -> bool:

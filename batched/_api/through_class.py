@@ -9,6 +9,7 @@ from inspect import Signature
 from typing import Any, ClassVar
 
 from batched._api.call_signature import signature_of_calls
+from batched._core.options import where_taken
 
 
 class ThroughClass:
@@ -17,10 +18,8 @@ class ThroughClass:
     ways_to_call: ClassVar[frozenset[str]] = frozenset()
 
     def __init__(self, batched_function: Any, func: Callable[..., Any], owner: type | None) -> None:
-        update_wrapper(self, func)
-        vars(self)["__annotations__"] = batched_function.__annotations__
-        self.batched_function = batched_function
-        self._owner = owner
+        update_wrapper(self, batched_function)
+        vars(self).update(__wrapped__=func, batched_function=batched_function, _owner=owner)
 
     def __call__(self, /, *args: Any, **named: Any) -> Any:
         return self._call("__call__", *args, **named)
@@ -57,12 +56,22 @@ class ThroughClass:
         if name == "plain_function":  # for pickles
             return self.batched_function.plain_function
         if name.startswith("_") or not hasattr(type(vars(self).get("batched_function")), name):
-            raise AttributeError(f"a batched method has no attribute {name!r}")
+            raise AttributeError(f"a batched method has no attribute {name!r}{where_taken(name)}")
         if name in self.batched_function.ways_to_call:
             way = partial(self._acall) if name == "acall" else partial(self._call, name)
             return update_wrapper(way, getattr(self.batched_function, name))
         belonging = f"{self.batched_function.__qualname__}.{name}"
         raise AttributeError(f"each instance has its own {belonging}: use it on an instance")
+
+    def __setattr__(self, name: str, value: object) -> None:
+        """Set it on the decorated function: this object is made anew each time."""
+        if "batched_function" in vars(self):
+            setattr(self.batched_function, name, value)
+        else:
+            super().__setattr__(name, value)
+
+    def __delattr__(self, name: str) -> None:
+        delattr(self.batched_function, name)
 
     def __dir__(self) -> list[str]:
         """Return the ways to call, too: an automatic mock of a class has what this names."""

@@ -296,8 +296,11 @@ LIBRARIES: dict[type, Library] = {}
 
 
 def library_of(value: object) -> Library | None:
-    """Return the library that `value` is an array of, None if it is not an array."""
-    return LIBRARIES.get(type(value)) or library_of_type(type(value))
+    """Return the library that `value` is an array of, None if it is none, or its type has no hash."""
+    try:
+        return LIBRARIES.get(type(value)) or library_of_type(type(value))
+    except Exception:  # noqa: BLE001  of a metaclass: a class has no hash if that defines `__eq__` alone
+        return None
 
 
 def library_of_type(kind: type) -> Library | None:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from batched._collate.misanswers import are_columns, is_named, remedy, remedy_of_tuple
+from batched._collate.misanswers import are_columns, may_be_rows, remedy, remedy_of_tuple
 from batched._collate.own_copies import own_copy
 from batched._collate.owned import owned, rows_of
-from batched._collate.plain import PLAIN, are_plain
+from batched._collate.plain import PLAIN, are_plain, kinds_of
 from batched._collate.used_up import is_used_up
 from batched._core.batch import Batch
 from batched._core.call import Call, Row, Slice, Wrapper
@@ -113,18 +112,15 @@ class ListCollator:
 
     def split(self, outputs: Any, batch: Batch) -> list[Any]:
         """Return one part per slice: a row for a single item, else a list of rows."""
-        are_mine = False  # the rows: neither views nor exceptions
-        if type(outputs) is list:
-            rows = outputs
-        else:
-            copies = rows_of(outputs, batch.size)
-            are_mine = copies is not None
-            rows = self._rows(outputs) if copies is None else copies
+        rows, are_mine = (outputs, False) if type(outputs) is list else self._own_rows(outputs, batch.size)
         if len(rows) != batch.size:
             batch.returned = len(rows)
             raise BatchError(self._miscounted(len(rows), batch.size) + remedy_of_tuple(outputs, batch.size))
         # A lone row, the most frequent case, is looked at here.
-        is_plain = are_mine or (type(rows[0]) in PLAIN if batch.size == 1 else are_plain(rows))
+        try:
+            is_plain = are_mine or (type(rows[0]) in PLAIN if batch.size == 1 else are_plain(rows))
+        except Exception:  # noqa: BLE001  of a metaclass, as in `are_plain`
+            is_plain = False
         batch.may_fail = not is_plain
         if not is_plain:
             if not self._follows:
@@ -185,12 +181,14 @@ class ListCollator:
         results = call.results = self.columns_of(call)[0]
         results[start:stop] = part
 
+    def _own_rows(self, outputs: Any, size: int) -> tuple[list[Any], bool]:
+        """Return the rows of `outputs`, and whether they are known to be neither views nor exceptions."""
+        copies = rows_of(outputs, size)
+        return (self._rows(outputs), False) if copies is None else (copies, True)
+
     def _rows(self, outputs: Any) -> list[Any]:
         """Return the rows of `outputs`, such as an array or a tuple, as a list."""
-        unordered = isinstance(outputs, str | bytes | bytearray | Mapping | AbstractSet | Iterator)
-        # A data frame is sized and iterable, but iterates over its columns.
-        has_columns = not isinstance(outputs, list | tuple) and hasattr(outputs, "columns")
-        if not (unordered or has_columns or is_named(outputs)):
+        if may_be_rows(outputs):
             try:
                 size = len(outputs)
                 rows = list(outputs)
@@ -230,7 +228,7 @@ class ListCollator:
 
 def _checked(part: list[Any], piece: Slice, batch: Batch) -> list[Any] | BaseException:
     """Return `part`, the results of a slice of a list, or its first exception if that fails the list."""
-    if not any(issubclass(kind, BaseException) for kind in set(map(type, part))):
+    if not any(issubclass(kind, BaseException) for kind in kinds_of(part)):
         return part
     failed = [at for at, row in enumerate(part) if is_error(row)]
     batch.failed += len(failed)

@@ -52,7 +52,15 @@ def remedy_of_tuple(outputs: Any, items: int) -> str:
     return "; if each of these has one element per item, write `return list(zip(*outputs))`" if fit else ""
 
 
-def is_named(outputs: Any) -> bool:
+def may_be_rows(outputs: Any) -> bool:
+    """Whether `outputs`, if it is sized and iterable, is made of rows."""
+    if isinstance(outputs, list | tuple):
+        return not _is_named(outputs)
+    unordered = isinstance(outputs, str | bytes | bytearray | Mapping | AbstractSet | Iterator)
+    return not (unordered or hasattr(outputs, "columns"))  # a data frame iterates over its columns
+
+
+def _is_named(outputs: Any) -> bool:
     """Whether `outputs` is a tuple with a name for each element, as `torch.max(rows, dim=1)` returns."""
     kind = type(outputs)
     return issubclass(kind, tuple) and (hasattr(kind, "_fields") or hasattr(kind, "n_sequence_fields"))

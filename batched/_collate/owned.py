@@ -7,17 +7,17 @@ write to them; and the function may use its array again while callers still read
 from __future__ import annotations
 
 from collections import UserDict, UserList, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from copy import copy
 from functools import partial
 from operator import is_not, methodcaller
 from typing import Any
 
 from batched._collate.item_length import has_fields
-from batched._collate.libraries import LIBRARIES, Library, is_one_of, library_of_type, type_named
+from batched._collate.libraries import LIBRARIES, Library, is_one_of, library_of, library_of_type, type_named
 from batched._collate.nested import attributes, with_children
 from batched._collate.own_copies import Copier, copy_of_memory, if_it_can, is_like_an_array, own_copy
-from batched._collate.plain import PLAIN, are_plain
+from batched._collate.plain import PLAIN, are_plain, hashed, kinds_of
 
 _LIBRARIES = frozenset({"numpy", "torch"})  # modules of their own types of arrays
 _TABLES = (("pandas", "DataFrame"), ("pandas", "Series"))
@@ -46,7 +46,7 @@ def _apart(rows: Sequence[Any]) -> list[Any]:
 
 def rows_of(outputs: Any, size: int) -> list[Any] | None:
     """Return the rows of an array of this `size`, as copies; None if that is not faster than `owned`."""
-    library = library_of_type(type(outputs))
+    library = library_of(outputs)
     return None if library is None else library.rows(outputs, size)
 
 
@@ -59,7 +59,11 @@ class _Rows:
 
     def each(self, rows: Sequence[Any], depth: int) -> Sequence[Any]:
         """Return `rows` as they may be handed out; `depth` containers may lie in each other."""
-        kinds = set(map(type, rows))
+        types: Iterable[type] = map(type, rows)
+        kinds = kinds_of(rows)
+        if not isinstance(kinds, set):  # a row of a type without a hash is handed out as it is
+            types = [*map(hashed, kinds)]
+            kinds = set(types)
         kind = next(iter(kinds)) if len(kinds) == 1 else None
         if (library := LIBRARIES.get(kind)) is not None and is_plain_array(kind):  # type: ignore[arg-type]
             mine = [self._own(library, row) for row in rows] if self._is_lone else library.own(rows)
@@ -73,7 +77,9 @@ class _Rows:
         copiers = {kind: None if kind in PLAIN else self._copier(kind, depth) for kind in kinds}
         if not any(copiers.values()):
             return rows
-        return [row if (own := copiers[type(row)]) is None else own(row) for row in rows]
+        return [
+            row if (own := copiers[kind]) is None else own(row) for kind, row in zip(types, rows, strict=True)
+        ]
 
     @staticmethod
     def _own(library: Library, row: Any) -> Any:

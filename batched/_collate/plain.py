@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 PLAIN = frozenset({int, float, bool, str, bytes, complex, type(None)})
@@ -22,4 +22,24 @@ def are_plain(rows: Sequence[Any]) -> bool:
                 return True
         except Exception:  # noqa: BLE001, S110  one of them is no number
             pass
-    return PLAIN.issuperset(map(type, rows))
+    try:
+        return PLAIN.issuperset(map(type, rows))
+    except Exception:  # noqa: BLE001  of a metaclass: a class has no hash if that defines `__eq__` alone
+        return False
+
+
+def kinds_of(rows: Iterable[Any]) -> set[type] | list[type]:
+    """Return the types of `rows` as a set; if one of them has no hash, the type of each row."""
+    try:
+        return set(map(type, rows))
+    except Exception:  # noqa: BLE001  of a metaclass
+        return [*map(type, rows)]
+
+
+def hashed(kind: type) -> type:
+    """Return `kind`, or `object` in the place of a type that has no hash."""
+    try:
+        hash(kind)
+    except Exception:  # noqa: BLE001  of the metaclass
+        return object
+    return kind

@@ -60,7 +60,7 @@ def _is_plain(part: Any) -> bool:
 
 
 def _is_consumed(part: Any) -> bool:
-    if type(part) in _METHODS:
+    if issubclass(type(part), _METHODS):  # `in` would compare the class, by its metaclass
         part = part.__self__  # itself only: a callback may belong to a service, which has all kinds of things
     if _is_plain(part):
         return False

@@ -36,8 +36,11 @@ def value_of(key: Hashable) -> Any:
 def _is_lasting(value: Any) -> bool:
     """Return whether a key has the same hash for ever, and equals the same keys."""
     kind = type(value)
-    if kind in _FIXED:
-        return True
+    try:
+        if kind in _FIXED:
+            return True
+    except Exception:  # noqa: BLE001  of a metaclass: a class has no hash if that defines `__eq__` alone
+        return False
     if kind is tuple:
         return all(map(_is_lasting, value))
     # Without methods of its own: a member of an enum, an object that equals itself alone.

@@ -15,6 +15,7 @@ import batched
 from batched import aio
 from batched._api.deadline import Block
 from tests.kit.gate import PATIENCE_S, AsyncGate, Gate, turns
+from tests.kit.held import held
 
 ENDLESS_MS = 60_000
 
@@ -43,10 +44,7 @@ def test_calls_inside_are_late_together() -> None:
 
 def test_the_sooner_deadline_counts() -> None:
     """That of an inner block, of an outer one, or of the call."""
-    gate = Gate(shut=True)
-    fn = batched.dynamically(gate, batch_size=1, timeout_ms=0)
-    fn.submit(0)
-    gate.wait_for_batch()
+    gate, fn, _ = held(batch_size=1)
     with batched.deadline(ENDLESS_MS), batched.deadline(10), pytest.raises(TimeoutError):
         fn(1)
     with batched.deadline(10), batched.deadline(ENDLESS_MS), pytest.raises(TimeoutError):
@@ -55,7 +53,7 @@ def test_the_sooner_deadline_counts() -> None:
         fn.options(deadline_ms=10)(3)
     gate.open()
     fn.shutdown()
-    assert gate.batches == [[0]]
+    assert gate.batches == [["first"]]
 
 
 def test_tasks_and_threads_that_start_inside_have_it() -> None:
@@ -249,10 +247,7 @@ def test_a_deadline_is_above_zero(ms: float) -> None:
 
 def test_a_decorated_function_is_a_block_at_each_call() -> None:
     """Also one that is `async def`, of which most runs after it has been called, and a method."""
-    gate = Gate(shut=True)
-    fn = batched.dynamically(gate, batch_size=1, timeout_ms=0)
-    fn.submit(0)
-    gate.wait_for_batch()
+    gate, fn, _ = held(batch_size=1)
 
     class Service:
         @batched.deadline(20)
@@ -278,10 +273,7 @@ def test_a_decorated_function_is_a_block_at_each_call() -> None:
 
 def test_an_object_that_is_called_is_decorated_as_its_method_is() -> None:
     """One that is awaited ran outside of the block, without a deadline."""
-    gate = Gate(shut=True)
-    fn = batched.dynamically(gate, batch_size=1, timeout_ms=0)
-    fn.submit(0)
-    gate.wait_for_batch()
+    gate, fn, _ = held(batch_size=1)
 
     class Asks:
         async def __call__(self, number: int) -> int:
@@ -311,6 +303,43 @@ def test_no_generator_function_is_decorated() -> None:
     for function in (pieces, later):
         with pytest.raises(TypeError, match=r"write `with batched.deadline\(20\):`"):
             batched.deadline(20)(function)
+
+
+class Asks:
+    """Has methods of the kinds that only a function inside of them can be decorated of."""
+
+    name = property(lambda self: "asks")
+    at_class = classmethod(lambda cls: cls)
+    at_none = staticmethod(lambda: None)
+
+
+@pytest.mark.parametrize(
+    ("function", "why"),
+    [
+        (Asks, r"Asks, a class: write `@batched.deadline\(20\)` above its methods$"),
+        (vars(Asks)["name"], r"a property: write `@batched.deadline\(20\)` below `@property`"),
+        (vars(Asks)["at_class"], r"a classmethod: write `@batched.deadline\(20\)` below `@classmethod`"),
+        (vars(Asks)["at_none"], r"a staticmethod: write `@batched.deadline\(20\)` below `@staticmethod`"),
+        (batched.dynamically(list), r"list, which is batched: use its option `default_deadline_ms`"),
+        ("handler", "'handler', which cannot be called$"),
+    ],
+)
+def test_what_is_no_function_is_not_decorated(function: Any, why: str) -> None:
+    """It became a function, which is neither a class nor bound, or fails when it is called."""
+    with pytest.raises(TypeError, match=f"^batched.deadline cannot decorate .*{why}"):
+        batched.deadline(20)(function)
+
+
+def test_an_asynchronous_block_is_told_what_to_write() -> None:
+    """In an `async def` function, too, it is `with`."""
+
+    async def main() -> None:
+        limit: Any = batched.deadline(20)
+        async with limit:
+            pass
+
+    with pytest.raises(TypeError, match=r"^write `with batched.deadline\(20\):`, without `async`"):
+        asyncio.run(main())
 
 
 def test_each_block_has_an_object_of_its_own() -> None:

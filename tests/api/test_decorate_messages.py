@@ -284,7 +284,7 @@ def test_an_option_is_no_attribute(decorate: Any, option: str, where: str) -> No
         return items
 
     fn = decorate(own)
-    for each in (fn, fn.options(priority="bulk"), Service().ask):
+    for each in (fn, fn.options(priority="bulk"), Service().ask, Service.ask):
         for touch in (
             partial(setattr, each, option, 3),
             partial(getattr, each, option),
@@ -296,6 +296,10 @@ def test_an_option_is_no_attribute(decorate: Any, option: str, where: str) -> No
         assert option not in dir(each)
     fn.owner = "search"
     assert fn.owner == "search"
+    Service.ask.owner = "search"
+    assert Service.ask.owner == Service().ask.owner == "search"
+    del Service.ask.owner
+    assert not hasattr(Service().ask, "owner")
 
 
 def test_a_function_keeps_an_attribute_of_its_own_with_the_name_of_an_option() -> None:

@@ -29,7 +29,6 @@ from batched._core.hooks import HOOKS, Feature, Run
 from batched._core.inbox import Inbox
 from batched._core.keyed_queues import KeyedQueues
 from batched._core.keys import KnownKeys, fault_of, keys_of
-from batched._core.late import late_items
 from batched._core.lessons import NOTHING, Lessons, of_all
 from batched._core.options import Options, have_changed, knows_lengths
 from batched._core.queue import Queue
@@ -356,7 +355,7 @@ class Batcher(Inbox):
         if parts is None:
             return
         miss_call = parts[0].whole
-        if miss_call.parent is not None and miss_call.parent.is_wanted:
+        if miss_call.is_wanted:
             self.effects.let_in.append(call)
             self.admission.hand_over(call, miss_call)
         else:
@@ -659,7 +658,7 @@ class Batcher(Inbox):
         gone = batch.prune()
         if gone and started is not None:
             self.counters.left(gone, sum(stop - start for _, start, stop in gone), started)
-            self.counters.late += sum(map(late_items, gone))
+            self.counters.late += sum(stop - start for call, start, stop in gone if call.has_expired)
         for call, start, stop in gone:
             if started is None:
                 self.counters.dropped(call, stop - start)

@@ -148,7 +148,7 @@ class Tenants:
 
 
 def _may_be_refused(call: Call) -> bool:
-    if hasattr(call, "flow") or (call.parent is not None and call.parent.is_shared):
+    if hasattr(call, "flow") or call.is_shared:
         return False
     return all(part.waiting == part.size for part in call.siblings)
 

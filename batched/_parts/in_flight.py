@@ -8,7 +8,6 @@ from typing import Any, Protocol, TypeAlias
 from batched._collate.own_copies import own_copy
 from batched._core.call import Call, note_of_item
 from batched._core.keys import Key
-from batched._core.late import has_expired
 from batched._core.tenants import Tenants, tenant_of
 from batched._parts.store import UNKNOWN
 from batched.errors import BatchError, is_error
@@ -216,7 +215,7 @@ class Miss:
         """Whether several callers wait for it."""
         calls = {call for item in self.items for call in item.waiting}
         # Of the cache of a request, one of these may be in the place of others.
-        return len(calls) > 1 or any(call.parent is not None and call.parent.is_shared for call in calls)
+        return len(calls) > 1 or any(call.is_shared for call in calls)
 
     @property
     def is_wanted(self) -> bool:
@@ -229,7 +228,7 @@ class Miss:
         is_late = False
         for item in self.items:
             for call in item.waiting:
-                if has_expired(call):
+                if call.has_expired:
                     is_late = True
                 elif call.left is None:
                     return False

@@ -15,9 +15,8 @@ from math import inf
 from operator import attrgetter
 from typing import Any, TypeAlias, TypeVar
 
-from batched._core.admission import Admission, WaitingTime
+from batched._core.admission import Admission
 from batched._core.batch import Batch
-from batched._core.batch_fault import BatchFault
 from batched._core.call import Call, Left, Slice, completed
 from batched._core.collator import Collator
 from batched._core.counters import Counters
@@ -80,11 +79,9 @@ class Batcher(Inbox):
         counters: Counters,
         *,
         features: Sequence[Feature] = (),
-        waits: WaitingTime | None = None,
     ) -> None:
         super().__init__()
         self._features = features
-        self._waits = waits
         self.options: Options = options
         self._name = name
         self._new_queue = new_queue
@@ -111,7 +108,7 @@ class Batcher(Inbox):
         options = self.options
         self.queue: Any = self._new_queue(options.batch_size, options.small_batch_threshold)
         """A `Queue`, or `KeyedQueues`: `is_keyed` says which, where it matters."""
-        self.admission: Admission = Admission(self._name, options, self.queue.tenants, self._waits)
+        self.admission: Admission = Admission(self._name, options, self.queue.tenants)
         self.fault: Exception | None = None
         """An error of this library, while it queued calls."""
         self.in_hand: list[Call] = []  # these calls
@@ -382,11 +379,8 @@ class Batcher(Inbox):
 
         It must be taken in. Not if all of it has started, but for a stream: that ends at its next step.
         """
-        if call.missing and (call.unstarted or call.takes_pieces):
-            self.end(call, error, left)
-
-    def end(self, call: Call, error: BaseException, left: Left) -> None:
-        """Answer `call`, which is not wanted any more, with `error`."""
+        if not call.missing or not (call.unstarted or call.takes_pieces):
+            return
         self.ending.append(call)
         call.left = left
         call.error = error  # first: its caller may be looking
@@ -680,10 +674,6 @@ class Batcher(Inbox):
             self.counters.divided += len(parts) > 1 or not hasattr(batch, "blames_worker")  # it was to blame
         self.first.put_again(batch, parts)
 
-    def report(self, error: BaseException) -> None:
-        """Have `error` told, which a batch has raised though each of its items works."""
-        self.afterwards(BatchFault(self._name, error, self.counters).log)
-
     def afterwards(self, do: Callable[[], object]) -> None:
         """Have something done after this step, without the lock, and before callers are told."""
         self.effects.gone.append(do)
@@ -800,10 +790,6 @@ class Batcher(Inbox):
             self.drop_all(unwanted)
 
     # -- what is there ------------------------------------------------------------------------------------
-
-    def put_back(self, effects: Effects) -> None:
-        """Have what follows from a step be done after the next one: an error has come in the way."""
-        self.effects.put_back(effects)
 
     def unanswered_calls(self) -> list[Call]:
         """Return all calls, wherever they are on their way. Needs no lock where no other thread is left."""

@@ -6,6 +6,7 @@ from collections.abc import Hashable, Sequence
 from typing import Any, Protocol, TypeAlias
 
 from batched._collate.own_copies import own_copy
+from batched._core.batcher import Batcher
 from batched._core.call import Call, note_of_item
 from batched._core.keys import Key
 from batched._core.tenants import Tenants, tenant_of
@@ -60,13 +61,6 @@ def store(landed: list[Landed]) -> KeyboardInterrupt | None:
     for cache, theirs in by_cache.items():
         interrupt = cache.store(theirs) or interrupt
     return interrupt
-
-
-class HasInFlight(Protocol):
-    """A batcher: it has no items in flight until a call comes that a cache may answer."""
-
-    in_flight: Any
-    queue: Any
 
 
 class CachedCall(Call):
@@ -163,7 +157,7 @@ class CachedCall(Call):
         """Note the context for the miss call, which runs in place of this call."""
         self.uncached.note_context()
 
-    def enter(self, batcher: HasInFlight) -> Sequence[Call]:
+    def enter(self, batcher: Batcher) -> Sequence[Call]:
         """Join the items in flight; return the calls to queue for the other items."""
         if batcher.in_flight is None:
             batcher.in_flight = InFlight()
@@ -309,7 +303,7 @@ class InFlight:
         landed, self.landed = self.landed, []
         return landed
 
-    def enter(self, call: CachedCall, batcher: HasInFlight) -> Sequence[Call]:
+    def enter(self, call: CachedCall, batcher: Batcher) -> Sequence[Call]:
         """Have `call` join the items in flight; return what is to be queued for the others."""
         cache = call.collator
         call.take_landed()

@@ -247,12 +247,9 @@ class Batcher(Inbox):
         """Return the calls to queue in the place of `call`; raise if their keys cannot be compared."""
         calls = [*call.enter(self)]
         for each in calls:
-            keys = keys_of(each)
-            for key in keys:
+            for key in keys_of(each):
                 key.settle(self._known_keys)
                 self.keys_may_change = True
-            if keys:
-                self.queue.check_key(each)
         if call.is_divided:
             self._has_divided = True
         return calls

@@ -103,12 +103,6 @@ class KeyedQueues:
         """Return True: the queue of each key looks at the rule by itself."""
         return True
 
-    def check_key(self, call: Call) -> None:
-        """Raise what comparing the keys of `call` with others raises."""
-        self._entries.get(call.key)
-        if self.tenants is not None:
-            self.tenants.check(call)
-
     def push_all(self, calls: list[Call]) -> int:
         """Append `calls` to the queues of their keys; return their items."""
         arrived: dict[Hashable, list[Call]] = {}

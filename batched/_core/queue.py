@@ -99,11 +99,6 @@ class Queue:
         self.tenants = tenants
         self.resize(self.batch_size, self.threshold)
 
-    def check_key(self, call: Call) -> None:
-        """Raise what comparing the tenant of `call` with others raises; here all calls may share a batch."""
-        if self.tenants is not None:
-            self.tenants.check(call)
-
     def push_all(self, calls: list[Call]) -> int:
         """Append `calls`, each to the class that its size or its priority puts it in; return their items."""
         threshold = self.threshold

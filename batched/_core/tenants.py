@@ -48,10 +48,6 @@ class Tenants:
     def __len__(self) -> int:
         return len(self._known)
 
-    def check(self, call: Call) -> None:
-        """Raise what comparing the tenant of `call` with others raises."""
-        self._known.get(tenant_of(call))
-
     # -- the queue ------------------------------------------------------------------------------------
 
     def came(self, calls: Iterable[Call]) -> None:

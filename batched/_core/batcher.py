@@ -279,8 +279,6 @@ class Batcher(Inbox):
         self.counters.cached += call.hits
         if not call.missing:
             self.effects.answered.append(call)
-            if self.in_flight is not None:
-                self.effects.landed += self.in_flight.take_landed()
         elif has_room and (self.queue.is_keyed or self.queue.tenants is not None):
             self.add(parts)  # compared with the keys there are, so that no other can come
             self.effects.has_moved = True
@@ -779,7 +777,6 @@ class Batcher(Inbox):
         self.effects.answered += calls
         if self.in_flight is not None:
             self.in_flight.landing.clear()
-            self.effects.landed += self.in_flight.take_landed()
         if self.admission.awaiting_room:
             for call in calls:  # one part that was in flight has failed before the others had room
                 self._end_wait_for_room(call)

@@ -57,7 +57,7 @@ class Queue:
     lengths: Lengths | None = None
     """What is known of the lengths of items, if they are measured."""
 
-    def __init__(self, batch_size: int, threshold: int, *, tenants: Tenants | None = None) -> None:
+    def __init__(self, batch_size: int, threshold: int) -> None:
         self.is_keyed: bool = False
         """Whether only calls of equal keys share a batch."""
         self.by_number: bool = True
@@ -67,7 +67,7 @@ class Queue:
         """What the last batch has, or is about to have."""
         self.in_hand: list[Call] = []
         """The calls that wait, while they are classed anew."""
-        self.tenants: Tenants | None = tenants
+        self.tenants: Tenants | None = None
         """What waits of each tenant, if tenants take turns; these queues may be several."""
         self._small: Flow = Line()
         self._alone = Line()  # large calls, as long as they are of one flow, which takes no turns

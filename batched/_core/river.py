@@ -56,8 +56,8 @@ class River(Protocol):
         """Whether the items of `batch`, which has run, are as they were."""
         ...
 
-    def prune(self, batch: Batch, started: float) -> bool:
-        """Forget what of `batch`, which has `started`, no caller wants; return whether that was any."""
+    def prune(self, batch: Batch, started: float | None) -> bool:
+        """Forget what of `batch` no caller wants; return whether that was any. None: it has not `started`."""
         ...
 
     def run_again(self, batch: Batch, parts: list[Half]) -> None:

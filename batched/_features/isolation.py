@@ -184,7 +184,9 @@ class Isolation(Feature):
         for half in [half for half in first if half.search is search]:
             first.remove(half)
             met = error if half.error is None else half.error  # an error may be false, or raise if asked
-            self.river.end_unrun(half, met, started, now)
+            self.river.prune(half, None if half.error is None else now)
+            if half.size:
+                self.river.end_unrun(half, met, started, now)
 
     # -- it has worked ------------------------------------------------------------------------------------
 

@@ -76,7 +76,7 @@ class StandInRiver:
         """Return True."""
         return True
 
-    def prune(self, batch: Batch, started: float) -> bool:
+    def prune(self, batch: Batch, started: float | None) -> bool:
         """Leave out what no caller wants."""
         return bool(batch.prune())
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 from weakref import ref
 
 from batched._clock import monotonic
-from batched._core.call import BlockDeadline, Call, RequestDeadline
+from batched._core.call import Call
 from batched._core.option_checks import a_time
 from batched._drivers.arrivals import with_each
 from batched._drivers.wakeups import FUTURE
@@ -27,6 +27,23 @@ _check = a_time(or_zero=False, or_none=False)
 _using = Guard()
 _is_used = False
 _FEW = 16  # calls of a request, of which it is not worth asking which still wait
+
+
+class BlockDeadline(float):
+    """A deadline that a block of code has given to a call: no caller has asked for those milliseconds."""
+
+    __slots__ = ()
+
+    source = "`batched.deadline`"
+    """What has set it, in messages."""
+
+
+class RequestDeadline(BlockDeadline):
+    """The deadline of a call that is that of its web request."""
+
+    __slots__ = ()
+
+    source = "request"
 
 
 class Block:

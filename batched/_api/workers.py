@@ -11,9 +11,9 @@ from typing import Any, Generic, Self, TypeVar, overload
 from weakref import WeakValueDictionary
 
 from batched._clock import monotonic
-from batched._core.batch_fault import in_words
 from batched._core.option_checks import a_callable, a_string, as_float
 from batched._drivers.worker_pool import PoolWorker, Served, WorkerPool
+from batched._features.batch_fault import in_words
 from batched._locks import Freed, Guard
 
 StateT = TypeVar("StateT")

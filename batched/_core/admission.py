@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable
 from weakref import WeakSet
 
 from batched._core.call import Call, MapFlow
@@ -24,17 +24,6 @@ def admits_with_lock(options: Options) -> bool:
     return any(option is not None for option in told)
 
 
-class WaitingTime(Protocol):
-    """What tells how long items wait, as far as that is known."""
-
-    def retry_after_s(self, items: int, too_many: int, most: int, now: float) -> float | None:
-        """Return when a call of `items` may come back, for which `too_many` wait, where `most` may.
-
-        None if that is not known.
-        """
-        ...
-
-
 class Admission:
     """The bound on waiting items, and the calls that wait for room, oldest first.
 
@@ -43,11 +32,11 @@ class Admission:
     than half of the queue, so that others find room. Where tenants take turns, their shares see to that.
     """
 
-    def __init__(
-        self, name: str, options: Options, tenants: Tenants | None, time: WaitingTime | None
-    ) -> None:
+    def __init__(self, name: str, options: Options, tenants: Tenants | None) -> None:
         self._name = name
-        self._time = time
+        self.retry_after_s: Callable[[int, int, int, float], float | None] | None = None
+        """Says when a call of so many items may come back, for which so many wait where so many may, if that
+        is known: for a feature to set."""
         self._tenants = tenants
         self._asked = 0.0  # when the last call came
         self.in_the_way: list[Call] = []
@@ -165,7 +154,8 @@ class Admission:
 
     def _retry_after_s(self, items: int, too_many: int, most: int) -> float | None:
         """Return when a call of `items` may come back, if that is known."""
-        return None if self._time is None else self._time.retry_after_s(items, too_many, most, self._asked)
+        ask = self.retry_after_s
+        return None if ask is None else ask(items, too_many, most, self._asked)
 
     def refused(self, items: int, queued: int) -> QueueFullError:
         """Return the error of a call of so many `items`, which has waited, and makes room for another."""

@@ -15,9 +15,8 @@ from math import inf
 from operator import attrgetter
 from typing import Any, TypeAlias, TypeVar
 
-from batched._core.admission import Admission, WaitingTime
+from batched._core.admission import Admission
 from batched._core.batch import Batch
-from batched._core.batch_fault import BatchFault
 from batched._core.call import Call, Left, Slice, completed
 from batched._core.collator import Collator
 from batched._core.counters import Counters
@@ -29,7 +28,6 @@ from batched._core.hooks import HOOKS, Feature, Run
 from batched._core.inbox import Inbox
 from batched._core.keyed_queues import KeyedQueues
 from batched._core.keys import KnownKeys, fault_of, keys_of
-from batched._core.late import late_items
 from batched._core.lessons import NOTHING, Lessons, of_all
 from batched._core.options import Options, have_changed, knows_lengths
 from batched._core.queue import Queue
@@ -81,11 +79,9 @@ class Batcher(Inbox):
         counters: Counters,
         *,
         features: Sequence[Feature] = (),
-        waits: WaitingTime | None = None,
     ) -> None:
         super().__init__()
         self._features = features
-        self._waits = waits
         self.options: Options = options
         self._name = name
         self._new_queue = new_queue
@@ -112,7 +108,7 @@ class Batcher(Inbox):
         options = self.options
         self.queue: Any = self._new_queue(options.batch_size, options.small_batch_threshold)
         """A `Queue`, or `KeyedQueues`: `is_keyed` says which, where it matters."""
-        self.admission: Admission = Admission(self._name, options, self.queue.tenants, self._waits)
+        self.admission: Admission = Admission(self._name, options, self.queue.tenants)
         self.fault: Exception | None = None
         """An error of this library, while it queued calls."""
         self.in_hand: list[Call] = []  # these calls
@@ -251,12 +247,9 @@ class Batcher(Inbox):
         """Return the calls to queue in the place of `call`; raise if their keys cannot be compared."""
         calls = [*call.enter(self)]
         for each in calls:
-            keys = keys_of(each)
-            for key in keys:
+            for key in keys_of(each):
                 key.settle(self._known_keys)
                 self.keys_may_change = True
-            if keys:
-                self.queue.check_key(each)
         if call.is_divided:
             self._has_divided = True
         return calls
@@ -286,8 +279,6 @@ class Batcher(Inbox):
         self.counters.cached += call.hits
         if not call.missing:
             self.effects.answered.append(call)
-            if self.in_flight is not None:
-                self.effects.landed += self.in_flight.take_landed()
         elif has_room and (self.queue.is_keyed or self.queue.tenants is not None):
             self.add(parts)  # compared with the keys there are, so that no other can come
             self.effects.has_moved = True
@@ -356,7 +347,7 @@ class Batcher(Inbox):
         if parts is None:
             return
         miss_call = parts[0].whole
-        if miss_call.parent is not None and miss_call.parent.is_wanted:
+        if miss_call.is_wanted:
             self.effects.let_in.append(call)
             self.admission.hand_over(call, miss_call)
         else:
@@ -383,11 +374,8 @@ class Batcher(Inbox):
 
         It must be taken in. Not if all of it has started, but for a stream: that ends at its next step.
         """
-        if call.missing and (call.unstarted or call.takes_pieces):
-            self.end(call, error, left)
-
-    def end(self, call: Call, error: BaseException, left: Left) -> None:
-        """Answer `call`, which is not wanted any more, with `error`."""
+        if not call.missing or not (call.unstarted or call.takes_pieces):
+            return
         self.ending.append(call)
         call.left = left
         call.error = error  # first: its caller may be looking
@@ -659,7 +647,7 @@ class Batcher(Inbox):
         gone = batch.prune()
         if gone and started is not None:
             self.counters.left(gone, sum(stop - start for _, start, stop in gone), started)
-            self.counters.late += sum(map(late_items, gone))
+            self.counters.late += sum(stop - start for call, start, stop in gone if call.has_expired)
         for call, start, stop in gone:
             if started is None:
                 self.counters.dropped(call, stop - start)
@@ -680,10 +668,6 @@ class Batcher(Inbox):
         if parts and not batch.is_misanswered:
             self.counters.divided += len(parts) > 1 or not hasattr(batch, "blames_worker")  # it was to blame
         self.first.put_again(batch, parts)
-
-    def report(self, error: BaseException) -> None:
-        """Have `error` told, which a batch has raised though each of its items works."""
-        self.afterwards(BatchFault(self._name, error, self.counters).log)
 
     def afterwards(self, do: Callable[[], object]) -> None:
         """Have something done after this step, without the lock, and before callers are told."""
@@ -793,7 +777,6 @@ class Batcher(Inbox):
         self.effects.answered += calls
         if self.in_flight is not None:
             self.in_flight.landing.clear()
-            self.effects.landed += self.in_flight.take_landed()
         if self.admission.awaiting_room:
             for call in calls:  # one part that was in flight has failed before the others had room
                 self._end_wait_for_room(call)
@@ -801,10 +784,6 @@ class Batcher(Inbox):
             self.drop_all(unwanted)
 
     # -- what is there ------------------------------------------------------------------------------------
-
-    def put_back(self, effects: Effects) -> None:
-        """Have what follows from a step be done after the next one: an error has come in the way."""
-        self.effects.put_back(effects)
 
     def unanswered_calls(self) -> list[Call]:
         """Return all calls, wherever they are on their way. Needs no lock where no other thread is left."""

@@ -69,23 +69,6 @@ class Wrapper(Protocol):
     def __wrapped__(self) -> Callable[..., Any]: ...
 
 
-class BlockDeadline(float):
-    """A deadline that a block of code has given to a call: no caller has asked for those milliseconds."""
-
-    __slots__ = ()
-
-    source = "`batched.deadline`"
-    """What has set it, in messages."""
-
-
-class RequestDeadline(BlockDeadline):
-    """The deadline of a call that is that of its web request."""
-
-    __slots__ = ()
-
-    source = "request"
-
-
 class Call(TaskAwaitable):
     """The items that one caller asks for at once, and their answer.
 
@@ -220,6 +203,21 @@ class Call(TaskAwaitable):
         return self
 
     @property
+    def is_shared(self) -> bool:
+        """Whether several callers wait for it, as for items that a cache does not know."""
+        return self.parent is not None and self.parent.is_shared
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether a caller of a cache waits for it."""
+        return self.parent is not None and self.parent.is_wanted
+
+    @property
+    def has_expired(self) -> bool:
+        """Whether no caller waits for it any more, because of a deadline; it may yet be in the inbox."""
+        return self.left == "expired" or (self.parent is not None and self.parent.has_expired)
+
+    @property
     def whole_size(self) -> int:
         """How many items the caller asked for at once, where this call is a part of that."""
         return self.size
@@ -332,8 +330,9 @@ class Call(TaskAwaitable):
     def allowed(self, has: str = "has") -> str:
         """Return how long it may take, as messages say it: what its block `has` left, or had."""
         allowed_ms = ((self.deadline or self.arrived) - self.arrived) * 1000
-        if isinstance(self.deadline, BlockDeadline):
-            return f"the {round(allowed_ms, 1):.15g} ms that its {self.deadline.source} {has} left"
+        source = getattr(self.deadline, "source", None)  # of one that no caller has asked for
+        if source is not None:
+            return f"the {round(allowed_ms, 1):.15g} ms that its {source} {has} left"
         # Rounded, because a clock that counts from a start months ago is exact to 0.001 us only.
         return f"deadline_ms={round(allowed_ms, 4) or allowed_ms:.15g}"
 

@@ -52,19 +52,10 @@ class KeyedQueues:
     is_keyed = True
     by_number = False
 
-    def __init__(
-        self,
-        batch_size: int,
-        threshold: int,
-        lengths: Lengths | None = None,
-        *,
-        tenants: Tenants | None = None,
-    ) -> None:
+    def __init__(self, batch_size: int, threshold: int, lengths: Lengths | None = None) -> None:
         self.lengths = lengths  # what is known of the lengths of items, if they are measured
-        self.tenants = tenants  # with items that wait, if tenants take turns, as they do within each key
-        self._new: Callable[..., Queue] = partial(Queue, tenants=tenants)
-        if lengths is not None:
-            self._new = partial(LengthQueue, lengths=lengths, tenants=tenants)
+        self.tenants: Tenants | None = None
+        """With items that wait, if tenants take turns, as they do within each key."""
         self.items = 0  # waiting, of all keys
         self.small_items = 0  # of small calls
         self.large_limit: int | None = (
@@ -94,7 +85,6 @@ class KeyedQueues:
     def take_turns(self, tenants: Tenants) -> None:
         """Have `tenants` take turns within each key from now on, with the calls that wait too."""
         self.tenants = tenants
-        self._new = partial(self._new, tenants=tenants)
         for entry in self._entries.values():
             entry.queue.take_turns(tenants)
             self._update(entry)
@@ -102,12 +92,6 @@ class KeyedQueues:
     def follow_rule(self) -> bool:
         """Return True: the queue of each key looks at the rule by itself."""
         return True
-
-    def check_key(self, call: Call) -> None:
-        """Raise what comparing the keys of `call` with others raises."""
-        self._entries.get(call.key)
-        if self.tenants is not None:
-            self.tenants.check(call)
 
     def push_all(self, calls: list[Call]) -> int:
         """Append `calls` to the queues of their keys; return their items."""
@@ -130,7 +114,11 @@ class KeyedQueues:
         if len(entries) == 1:
             for other in entries.values():
                 self._rank(other)
-        entries[key] = entry = _Entry(self._new(self.batch_size, self.threshold), next(self._numbers))
+        size, threshold, lengths = self.batch_size, self.threshold, self.lengths
+        queue = Queue(size, threshold) if lengths is None else LengthQueue(size, threshold, lengths)
+        if self.tenants is not None:
+            queue.take_turns(self.tenants)
+        entries[key] = entry = _Entry(queue, next(self._numbers))
         return entry
 
     def _update(self, entry: _Entry) -> None:

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 from batched._core.batch import Batch
 from batched._core.call import Call, Slice, runs_of
 from batched._core.queue import PAID_OUT, RESERVE, Queue
-from batched._core.tenants import Tenants
 from batched._core.turns import Flow
 from batched._policy.lengths import Choice, Lengths, choose, longest_first
 from batched._policy.lengths import Item as PolicyItem
@@ -49,15 +48,13 @@ class LengthQueue(Queue):
 
     __slots__ = ("_led", "_passed_over", "_remainders", "lengths")
 
-    def __init__(
-        self, batch_size: int, threshold: int, lengths: Lengths, *, tenants: Tenants | None = None
-    ) -> None:
+    def __init__(self, batch_size: int, threshold: int, lengths: Lengths) -> None:
         self.lengths: Lengths = lengths  # pyright: ignore[reportIncompatibleVariableOverride]
         self._remainders = _Remainders()
         # Whether the last batch that a class has led left out its oldest item; the key: whether it is large.
         self._passed_over = {False: False, True: False}
         self._led = False  # whether large calls have led the last batch, before small ones
-        super().__init__(batch_size, threshold, tenants=tenants)
+        super().__init__(batch_size, threshold)
         self.by_number = False
 
     def follow_rule(self) -> bool:

@@ -57,7 +57,7 @@ class Queue:
     lengths: Lengths | None = None
     """What is known of the lengths of items, if they are measured."""
 
-    def __init__(self, batch_size: int, threshold: int, *, tenants: Tenants | None = None) -> None:
+    def __init__(self, batch_size: int, threshold: int) -> None:
         self.is_keyed: bool = False
         """Whether only calls of equal keys share a batch."""
         self.by_number: bool = True
@@ -67,7 +67,7 @@ class Queue:
         """What the last batch has, or is about to have."""
         self.in_hand: list[Call] = []
         """The calls that wait, while they are classed anew."""
-        self.tenants: Tenants | None = tenants
+        self.tenants: Tenants | None = None
         """What waits of each tenant, if tenants take turns; these queues may be several."""
         self._small: Flow = Line()
         self._alone = Line()  # large calls, as long as they are of one flow, which takes no turns
@@ -98,11 +98,6 @@ class Queue:
         """Have `tenants` take turns from now on, with the calls that wait too."""
         self.tenants = tenants
         self.resize(self.batch_size, self.threshold)
-
-    def check_key(self, call: Call) -> None:
-        """Raise what comparing the tenant of `call` with others raises; here all calls may share a batch."""
-        if self.tenants is not None:
-            self.tenants.check(call)
 
     def push_all(self, calls: list[Call]) -> int:
         """Append `calls`, each to the class that its size or its priority puts it in; return their items."""

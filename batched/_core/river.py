@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from batched._core.admission import Admission
 from batched._core.batch import Batch
 from batched._core.call import Call
 from batched._core.counters import Counters
@@ -18,8 +19,8 @@ from batched._policy.window import Window
 class River(Protocol):
     """The calls on their way, as features see them.
 
-    They read the queue, what runs and what is to run `first`. They write into `first`, `later`, `batch_s` and
-    `slots`, and their own figures into `counters`; all else is said by a method.
+    They read the queue, what runs and what is to run `first`. They write into `first`, `later`, `batch_s`,
+    `slots` and `admission`, and their own figures into `counters`; all else is said by a method.
     """
 
     arriving: list[Call]
@@ -33,6 +34,7 @@ class River(Protocol):
     slots: float
     """How many batches run at once; where they overlap by stages, as far as that is known."""
     options: Options
+    admission: Admission
 
     def use_window(self, window: Window) -> None:
         """Hold batches that are not full back as long as `window` says."""
@@ -54,8 +56,8 @@ class River(Protocol):
         """Whether the items of `batch`, which has run, are as they were."""
         ...
 
-    def prune(self, batch: Batch, started: float) -> bool:
-        """Forget what of `batch`, which has `started`, no caller wants; return whether that was any."""
+    def prune(self, batch: Batch, started: float | None) -> bool:
+        """Forget what of `batch` no caller wants; return whether that was any. None: it has not `started`."""
         ...
 
     def run_again(self, batch: Batch, parts: list[Half]) -> None:
@@ -68,8 +70,4 @@ class River(Protocol):
 
     def afterwards(self, do: Callable[[], object]) -> None:
         """Have something done after this step, without the lock, and before callers are told."""
-        ...
-
-    def report(self, error: BaseException) -> None:
-        """Have `error` told, which a batch has raised though each of its items works."""
         ...

@@ -48,10 +48,6 @@ class Tenants:
     def __len__(self) -> int:
         return len(self._known)
 
-    def check(self, call: Call) -> None:
-        """Raise what comparing the tenant of `call` with others raises."""
-        self._known.get(tenant_of(call))
-
     # -- the queue ------------------------------------------------------------------------------------
 
     def came(self, calls: Iterable[Call]) -> None:
@@ -148,7 +144,7 @@ class Tenants:
 
 
 def _may_be_refused(call: Call) -> bool:
-    if hasattr(call, "flow") or (call.parent is not None and call.parent.is_shared):
+    if hasattr(call, "flow") or call.is_shared:
         return False
     return all(part.waiting == part.size for part in call.siblings)
 

@@ -6,7 +6,7 @@ import _thread
 from dataclasses import dataclass
 from typing import Any
 
-from batched._core.batch_fault import in_words
+from batched._features.batch_fault import in_words
 from batched._policy.chains import forget_variables
 from batched.errors import RestartWorker, error_behind
 

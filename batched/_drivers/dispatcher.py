@@ -102,7 +102,7 @@ class Dispatcher(ABC):
             self.lock.free()
             if effects is not None:
                 with self.lock:
-                    self.batcher.put_back(effects)
+                    self.batcher.effects.put_back(effects)
             raise
         if self.lock.later:
             self.lock.later.take()

@@ -102,7 +102,6 @@ class Driver(ABC):
             self.name,
             self.counters,
             features=found,
-            waits=next((each for each in found if isinstance(each, Backlog)), None),
         )
 
     def expect(self, call: Call) -> None:  # noqa: B027  `arrivals` have more to do

@@ -15,7 +15,7 @@ from batched._core.options import Options
 from batched._core.queue import Queue
 from batched._core.stats import Stats
 from batched._drivers.telling import Teller
-from batched._features.backlog import Backlog, KnowsWorkers
+from batched._features.backlog import KnowsWorkers
 from batched._parts.in_flight import store
 from batched._parts.stack import features
 from batched.errors import OverloadError
@@ -57,7 +57,6 @@ class ManualDriver:
         self._answered: list[Call] = []
         found = features(name, workers=workers, teller=teller)
         used = [feature for feature in found if not isinstance(feature, without)]
-        waits = next((each for each in used if isinstance(each, Backlog)), None)
         self.let_in: list[Call] = []
         """Calls that have waited for room, and now are in the queue."""
         self.batcher = Batcher(
@@ -67,7 +66,6 @@ class ManualDriver:
             name,
             self._counters,
             features=used,
-            waits=waits,
         )
 
     @property

@@ -81,6 +81,7 @@ class Backlog(Feature):
     def begin(self, river: River, options: Options) -> None:
         """Go on with what is known, for a new queue."""
         super().begin(river, options)
+        river.admission.retry_after_s = self.retry_after_s
         if self._is_asked:  # Ctrl-C may have come before it took part
             self.hooks = _USED
 

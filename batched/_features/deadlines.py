@@ -18,7 +18,6 @@ from typing import Any, Protocol
 
 from batched._core.call import Call
 from batched._core.hooks import Feature, Run
-from batched._core.late import late_items
 from batched._core.lazy_heap import Deadlines
 from batched._core.options import Options
 from batched._core.river import River
@@ -138,9 +137,9 @@ class WithDeadlines(Feature):
         """Count the items that are late: no caller waits for their results any more."""
         if run.is_divided or hasattr(run.batch, "fresh"):  # they run again, or are counted as they leave
             return
-        for piece in run.batch.slices:
-            if piece[0].left is not None or piece[0].parent is not None:
-                self.river.counters.late += late_items(piece)
+        for call, start, stop in run.batch.slices:
+            if (call.left is not None or call.parent is not None) and call.has_expired:
+                self.river.counters.late += stop - start
 
     # -- calls that cannot be answered in time are given up, as soon as that is known ------------------------
 

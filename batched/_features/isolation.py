@@ -14,6 +14,7 @@ from batched._core.batch import Batch
 from batched._core.halves import Half, halves_of, one_ahead, singles_of
 from batched._core.hooks import Feature, Run
 from batched._core.options import Options
+from batched._features.batch_fault import BatchFault
 from batched._policy.one_by_one import OneByOne
 from batched._policy.out_of_memory import is_out_of_memory
 from batched._policy.result_count import ResultCount
@@ -35,8 +36,9 @@ class Isolation(Feature):
 
     hooks: tuple[str, ...] = _AT_REST
 
-    def __init__(self, sizes: SizeChoice) -> None:
+    def __init__(self, sizes: SizeChoice, name: str) -> None:
         self._sizes = sizes
+        self._name = name
         self._pause = Pause()
         self._one_by_one = OneByOne()
         self._results = ResultCount()
@@ -182,7 +184,9 @@ class Isolation(Feature):
         for half in [half for half in first if half.search is search]:
             first.remove(half)
             met = error if half.error is None else half.error  # an error may be false, or raise if asked
-            self.river.end_unrun(half, met, started, now)
+            self.river.prune(half, None if half.error is None else now)
+            if half.size:
+                self.river.end_unrun(half, met, started, now)
 
     # -- it has worked ------------------------------------------------------------------------------------
 
@@ -203,7 +207,7 @@ class Isolation(Feature):
             raised = search.error
             search.worked(run.now - run.started, batch.size, is_single=is_single)
             if search.has_ended_well and self._one_by_one.searched(search) and raised is not None:
-                self.river.report(raised)
+                self.river.afterwards(BatchFault(self._name, raised, self.river.counters).log)
         if not (self._one_by_one.is_alert or self._pause.is_wary or self._results.doubted):
             batches = (*self.river.running, *self.river.first)
             if all(each.search is None for each in batches):

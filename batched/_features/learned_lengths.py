@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable
 
 from batched._core.batch import Batch
 from batched._core.hooks import Feature, Run
@@ -16,19 +16,12 @@ _LEARNS = ("lesson",)
 _LOOKS = ("took", "lesson")
 
 
-class FollowsCost(Protocol):
-    """What asks for the cost of batches."""
-
-    def follow_cost(self, cost: LengthCost | None) -> None:
-        """Take what batches cost from `cost`; if that is None, learn it."""
-        ...
-
-
 class LearnedLengths(Feature):
     """Has the rule of lengths, which the queue asks, too, learn from batches."""
 
-    def __init__(self, waiting: FollowsCost) -> None:
-        self._waiting = waiting
+    def __init__(self, share_cost: Callable[[LengthCost | None], object]) -> None:
+        """Give `share_cost` the cost of batches once lengths are used, and None once they are not."""
+        self._share_cost = share_cost
         self.lengths: Lengths | None = None
         self.is_used: bool = False
         """Whether lengths decide which items share a batch."""
@@ -64,7 +57,7 @@ class LearnedLengths(Feature):
         self.is_open = lengths.is_open
         if self.is_used != lengths.is_used:
             self.is_used = lengths.is_used
-            self._waiting.follow_cost(lengths.cost if lengths.is_used else None)
+            self._share_cost(lengths.cost if lengths.is_used else None)
         self.is_at_rest = not lengths.is_used
         hooks = _LOOKS if lengths.looks or lengths.chooses or lengths.is_used else _LEARNS
         self._rests = self._is_plain and hooks is _LEARNS and not lengths.is_open

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 from batched._core.call import Call, runs_of
-from batched._core.late import has_expired
 
 CallT = TypeVar("CallT", bound=Call)
 
@@ -87,21 +86,6 @@ class Divided(Call):
     def unstarted(self) -> int:
         """How many items wait in the queue for this call."""
         return sum([part.waiting for part in self._parts])
-
-    @property
-    def is_shared(self) -> bool:
-        """Whether several callers wait for it, as for items that a cache does not know."""
-        return self.parent is not None and self.parent.is_shared
-
-    @property
-    def is_wanted(self) -> bool:
-        """Whether a caller of a cache waits for it."""
-        return self.parent is not None and self.parent.is_wanted
-
-    @property
-    def has_expired(self) -> bool:
-        """Whether no caller waits for it any more, because of a deadline."""
-        return has_expired(self)
 
     def enter(self, batcher: object) -> Sequence[Call]:  # noqa: ARG002  as for any call
         """Return the parts, to be queued."""

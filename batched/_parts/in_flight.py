@@ -6,9 +6,9 @@ from collections.abc import Hashable, Sequence
 from typing import Any, Protocol, TypeAlias
 
 from batched._collate.own_copies import own_copy
+from batched._core.batcher import Batcher
 from batched._core.call import Call, note_of_item
 from batched._core.keys import Key
-from batched._core.late import has_expired
 from batched._core.tenants import Tenants, tenant_of
 from batched._parts.store import UNKNOWN
 from batched.errors import BatchError, is_error
@@ -61,13 +61,6 @@ def store(landed: list[Landed]) -> KeyboardInterrupt | None:
     for cache, theirs in by_cache.items():
         interrupt = cache.store(theirs) or interrupt
     return interrupt
-
-
-class HasInFlight(Protocol):
-    """A batcher: it has no items in flight until a call comes that a cache may answer."""
-
-    in_flight: Any
-    queue: Any
 
 
 class CachedCall(Call):
@@ -164,12 +157,12 @@ class CachedCall(Call):
         """Note the context for the miss call, which runs in place of this call."""
         self.uncached.note_context()
 
-    def enter(self, batcher: HasInFlight) -> Sequence[Call]:
+    def enter(self, batcher: Batcher) -> Sequence[Call]:
         """Join the items in flight; return the calls to queue for the other items."""
         if batcher.in_flight is None:
-            batcher.in_flight = InFlight()
+            batcher.in_flight = InFlight(batcher)
         self.in_flight = in_flight = batcher.in_flight
-        entered: Sequence[Call] = in_flight.enter(self, batcher)
+        entered: Sequence[Call] = in_flight.enter(self)
         return entered
 
     def extend(self, deadline: float | None) -> None:
@@ -216,7 +209,7 @@ class Miss:
         """Whether several callers wait for it."""
         calls = {call for item in self.items for call in item.waiting}
         # Of the cache of a request, one of these may be in the place of others.
-        return len(calls) > 1 or any(call.parent is not None and call.parent.is_shared for call in calls)
+        return len(calls) > 1 or any(call.is_shared for call in calls)
 
     @property
     def is_wanted(self) -> bool:
@@ -229,7 +222,7 @@ class Miss:
         is_late = False
         for item in self.items:
             for call in item.waiting:
-                if has_expired(call):
+                if call.has_expired:
                     is_late = True
                 elif call.left is None:
                     return False
@@ -298,26 +291,20 @@ def _is_far_behind(item: Item, call: CachedCall, tenants: Tenants | None) -> boo
 class InFlight:
     """The items in flight of one batcher. Used with its lock, so nothing here calls the user's cache."""
 
-    def __init__(self) -> None:
+    def __init__(self, batcher: Batcher) -> None:
+        self._batcher = batcher
         self._items: dict[tuple[Answers, Hashable], Item] = {}
         self.landing: list[Call] = []
         """Calls that are done, until the batcher has noted that."""
-        self.landed: list[Landed] = []
-        """Keys and results to store in a cache, without the lock, before their callers are woken."""
 
-    def take_landed(self) -> list[Landed]:
-        """Return the results that have landed since the last time."""
-        landed, self.landed = self.landed, []
-        return landed
-
-    def enter(self, call: CachedCall, batcher: HasInFlight) -> Sequence[Call]:
+    def enter(self, call: CachedCall) -> Sequence[Call]:
         """Have `call` join the items in flight; return what is to be queued for the others."""
         cache = call.collator
         call.take_landed()
         if not call.missing:
             return ()
         missed: dict[int, Item] = {}
-        tenants = batcher.queue.tenants
+        tenants = self._batcher.queue.tenants
         for place, key in enumerate(call.keys):
             if call.results[place] is not UNKNOWN:
                 continue
@@ -338,7 +325,7 @@ class InFlight:
         run.parent = miss = Miss(self, run, [*missed.values()])
         for item in miss.items:
             item.miss = miss
-        queued = run.enter(batcher)
+        queued = run.enter(self._batcher)
         call.hits += run.hits
         if not run.missing:  # behind the cache of a request, another one has just got the results
             self.land(miss, run)
@@ -362,7 +349,7 @@ class InFlight:
             to_store = fault is None and not is_error(outcome)
             if to_store:
                 watch = item.cache.land(item.key, outcome) if item.waiting else None
-                self.landed.append((item.cache, item.key, outcome, watch))
+                self._batcher.effects.landed.append((item.cache, item.key, outcome, watch))
             for call, place in [(call, place) for call, places in item.waiting.items() for place in places]:
                 if not call.missing:
                     continue

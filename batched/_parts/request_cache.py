@@ -11,11 +11,12 @@ from typing import Any
 from uuid import uuid4
 from weakref import WeakValueDictionary
 
+from batched._core.batcher import Batcher
 from batched._core.call import Call
 from batched._core.options import CallOptions, Options
 from batched._locks import Freed, Guard
 from batched._parts.cache import CachingCollator, ask_as
-from batched._parts.in_flight import CachedCall, HasInFlight
+from batched._parts.in_flight import CachedCall
 from batched._parts.layers import LayeredCollator
 from batched._parts.store import UNKNOWN, Faults, at_once
 
@@ -32,7 +33,7 @@ class RequestCall(CachedCall):
     to_keep: Sequence[list[tuple[Hashable, Any]]] = ()
     """What the runs that it waits for have for the cache of the decorator, if callers are to store that."""
 
-    def enter(self, batcher: HasInFlight) -> Sequence[Call]:
+    def enter(self, batcher: Batcher) -> Sequence[Call]:
         """Join the items in flight; return the calls to queue for the other items."""
         queued = super().enter(batcher)
         runs = dict.fromkeys(item.miss.call for item in self.joined if item.miss is not None)

@@ -113,14 +113,15 @@ def features(
     backlog = Backlog(deadlines, name)
     if workers is not None:
         backlog = SharedBacklog(deadlines, name, workers)
-    lengths = LearnedLengths(waiting)  # the window takes what batches cost from them, where they are used
+    # The window takes what batches cost from lengths, where they are used.
+    lengths = LearnedLengths(waiting.follow_cost)
     sizes = SizeChoice()
     memory = FitsMemory(sizes)
     overlap = [Overlap()] if overlaps else []
     records = [Records(name, teller)] if teller is not None else []
     return [
         memory,  # before items are to blame
-        Isolation(sizes),  # before what sees the batch that runs, of which it may make less
+        Isolation(sizes, name),  # before what sees the batch that runs, of which it may make less
         FixedSizes(sizes),  # likewise; and before what may have a reason for fewer items, or more
         waiting,  # after what knows the only sizes; before deadlines, which may want still fewer
         lengths,  # before sizes, which learn nothing where lengths explain what batches take

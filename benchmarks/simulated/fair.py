@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from random import Random
 from typing import Any
 
+from batched._core.batcher import with_tenants
 from batched._core.call import Call
 from batched._core.options import Options
 from batched._core.queue import Queue
-from batched._core.tenants import Tenants
 from batched._drivers.manual_clock import ManualDriver
 from benchmarks.kit.measure import Effort
 from benchmarks.kit.row import COUNT, SHARE, Comparison, Goal, Row
@@ -31,7 +30,7 @@ _BATCHES_ABOVE = Comparison("", "", lambda ours, alone: ours - alone)
 
 def _new(*, fair: bool) -> ManualDriver:
     options = Options(batch_size=_BATCH, timeout_ms=0, adaptive=False)
-    return ManualDriver(options, partial(Queue, tenants=Tenants()) if fair else Queue)
+    return ManualDriver(options, with_tenants(Queue) if fair else Queue)
 
 
 def _call(size: int, now: float, tenant: int = 0) -> Call:

@@ -34,7 +34,8 @@ class Alone:
     """The admission, and how many items the queue has."""
 
     def __init__(self, bound: int | None = BOUND, *, time: Any = None, tenants: Any = None) -> None:
-        self.admission = Admission("f", Options(max_queue_size=bound), tenants, time)
+        self.admission = Admission("f", Options(max_queue_size=bound), tenants)
+        self.admission.retry_after_s = None if time is None else time.retry_after_s
         self.queued = 0
         self.flow = MapFlow()
 

@@ -125,7 +125,7 @@ def test_effects_are_taken_by_a_driver_and_what_was_broken_off_is_put_back() -> 
     effects, batcher.effects = batcher.effects, type(batcher.effects)()
     alone.arrive(second)
     alone.finish(alone.next())
-    batcher.put_back(effects)
+    batcher.effects.put_back(effects)
     assert batcher.effects.answered == batcher.effects.released == [first, second]
     assert batcher.effects.has_moved
 

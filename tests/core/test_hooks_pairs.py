@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from batched._collate.copies import CopyingCollator
+from batched._core.batcher import with_tenants
 from batched._core.call import Call
 from batched._core.hooks import Feature
 from batched._core.length_queue import LengthQueue
 from batched._core.options import Options
 from batched._core.queue import Queue
-from batched._core.tenants import Tenants
 from batched._drivers.manual_clock import ManualDriver
 from batched._features.backlog import Backlog
 from batched._features.best_size import BestSizes
@@ -455,7 +455,7 @@ def test_a_call_without_room_is_told_when_to_come_back() -> None:
 def test_a_tenant_with_less_takes_the_room_of_the_one_that_has_most() -> None:
     driver = ManualDriver(
         Options(max_queue_size=4, timeout_ms=0),
-        lambda size, small: Queue(size, small, tenants=Tenants()),
+        with_tenants(Queue),
         COLLATOR,
     )
     calls = [single() for _ in range(5)]

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
+from batched._core.batcher import with_tenants
 from batched._core.call import Call
 from batched._core.keyed_queues import KeyedQueues
 from batched._core.length_queue import LengthQueue
 from batched._core.mending import mend
 from batched._core.options import Options
 from batched._core.queue import Queue
-from batched._core.tenants import Tenants
 from batched._drivers.manual_clock import ManualDriver
 from batched._parts.divided import divide
 from batched.errors import QueueFullError
@@ -28,7 +28,7 @@ BATCH = 8
 def driver_with(bound: int | None = None, kind: Any = Queue) -> ManualDriver:
     """Return a driver whose tenants take turns."""
     options = Options(batch_size=BATCH, timeout_ms=0, adaptive=False, max_queue_size=bound)
-    return ManualDriver(options, lambda size, small: kind(size, small, tenants=Tenants()), COLLATOR)
+    return ManualDriver(options, with_tenants(kind), COLLATOR)
 
 
 def of(tenant: str, size: int = 0, arrived: float = 0.0) -> Call:
@@ -148,9 +148,8 @@ def test_calls_that_wait_for_room_are_let_in_in_turns() -> None:
 
 def test_tenants_are_forgotten_with_their_last_item() -> None:
     """Whether it runs, leaves, or waits for room."""
-    tenants = Tenants()
-    options = Options(batch_size=BATCH, timeout_ms=0, adaptive=False, max_queue_size=2)
-    driver = ManualDriver(options, partial(Queue, tenants=tenants), COLLATOR)
+    driver = driver_with(bound=2)
+    tenants = driver.queue.tenants
     ran, left, waits = of("ran"), of("left"), of("waits")
     admit(driver, ran, left)
     admit(driver, waits, wait=True)
@@ -165,8 +164,8 @@ def test_tenants_are_forgotten_with_their_last_item() -> None:
 
 def test_options_that_change_leave_tenants_as_they_are() -> None:
     """What waits is counted once."""
-    tenants = Tenants()
-    driver = ManualDriver(Options(batch_size=4, timeout_ms=0), partial(Queue, tenants=tenants), COLLATOR)
+    driver = ManualDriver(Options(batch_size=4, timeout_ms=0), with_tenants(Queue), COLLATOR)
+    tenants = driver.queue.tenants
     driver.push(*(of("a") for _ in range(9)), *(of("b") for _ in range(2)))
     driver.batcher.configure(Options(batch_size=6, timeout_ms=0))
     assert len(tenants) == 2

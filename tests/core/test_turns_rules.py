@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from functools import partial
 from itertools import combinations
 from typing import Any
 
@@ -11,6 +10,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from batched._core.batcher import with_tenants
 from batched._core.call import Call
 from batched._core.options import Options
 from batched._core.queue import Queue
@@ -34,8 +34,8 @@ class FairRules(RuleBasedStateMachine):
         self.quantum = -(-batch_size // 4)
         self.tenants = tenants
         options = Options(batch_size=batch_size, small_batch_threshold=3, timeout_ms=0, adaptive=False)
-        self.shared = Tenants()
-        self.driver = ManualDriver(options, partial(Queue, tenants=self.shared), COLLATOR)
+        self.driver = ManualDriver(options, with_tenants(Queue), COLLATOR)
+        self.shared: Tenants = self.driver.queue.tenants
         self.calls: list[Call] = []
         self.served: Counter[Line] = Counter()
         self.ahead: dict[Any, tuple[int, int, int]] = {}

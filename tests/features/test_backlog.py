@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from batched import OverloadError, QueueFullError
+from batched._core.batcher import with_tenants
 from batched._core.call import Call
 from batched._core.keyed_queues import KeyedQueues
 from batched._core.options import Options
 from batched._core.queue import Queue
-from batched._core.tenants import Tenants
 from batched._drivers.manual_clock import ManualDriver
 from batched._features.backlog import Backlog
 from tests.kit.known_service import FULL, FULL_S, Service, cost
@@ -229,9 +229,7 @@ def test_a_list_of_many_batches_sends_no_other_caller_away_for_longer() -> None:
     assert after.retry_after_s == pytest.approx(before.retry_after_s, abs=0.1 * FULL_S)
 
 
-@pytest.mark.parametrize(
-    ("attribute", "queue"), [("key", KeyedQueues), ("tenant", lambda *sizes: _with_tenants(*sizes))]
-)
+@pytest.mark.parametrize(("attribute", "queue"), [("key", KeyedQueues), ("tenant", with_tenants(Queue))])
 def test_a_flood_of_one_key_or_tenant_shuts_out_no_other(attribute: str, queue: Any) -> None:
     """The other's call has its turn in the next batches, and is let in."""
     service = Service(queue)
@@ -291,7 +289,7 @@ def test_a_call_is_not_refused_for_what_waits_of_another_key_or_tenant(attribute
         service.driver.push(call)
         return call
 
-    service = Service(KeyedQueues if attribute == "key" else _with_tenants)
+    service = Service(KeyedQueues if attribute == "key" else with_tenants(Queue))
     for _ in range(10 * FULL):
         push("crowd")
     batch = service.start()
@@ -303,10 +301,6 @@ def test_a_call_is_not_refused_for_what_waits_of_another_key_or_tenant(attribute
     service.run()
     assert not call.missing
     assert call.error is None
-
-
-def _with_tenants(batch_size: int, threshold: int) -> Queue:
-    return Queue(batch_size, threshold, tenants=Tenants())
 
 
 def test_more_slots_are_known_at_once() -> None:

@@ -53,6 +53,22 @@ def test_late_items_are_those_that_ran(at_once: bool, fails: bool) -> None:
     assert (stats.total_processed, stats.total_late, stats.total_expired) == (4, 3, 0)
 
 
+@pytest.mark.parametrize("at_once", [True, False])
+def test_late_items_count_where_they_do_not_run_again_as_the_search_is_given_up(at_once: bool) -> None:
+    """They ran in the batch that failed first, and in vain."""
+    driver = ManualDriver(Options(batch_size=8, timeout_ms=0), collator=COLLATOR)
+    for _ in range(8):
+        come(driver, 1)
+    now = 0.0
+    while driver.delay(now) == 0.0:
+        batch, now = driver.pop(now), now + 1.0
+        if len(driver.batcher.first) == 4:  # after the next failure it is given up
+            give_up(driver, driver.batcher.first[-1].calls[0], at_once=at_once)
+        driver.fail(batch, ValueError(), now)
+    stats = driver.stats(now)
+    assert (stats.total_processed, stats.total_failed, stats.total_late) == (8, 7, 1)
+
+
 @given(seed=st.integers(0, 2**32))
 def test_each_item_that_ran_in_vain_is_late_once(seed: int) -> None:
     """Whatever fails and runs again meanwhile, and whenever the batcher hears that its caller has left."""

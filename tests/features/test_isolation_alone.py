@@ -27,7 +27,7 @@ class Alone:
 
     def __init__(self, options: Options = OPTIONS) -> None:
         self.river: Any = StandInRiver()
-        self.feature = Isolation(SizeChoice())
+        self.feature = Isolation(SizeChoice(), "f")
         self.feature.begin(self.river, options)
 
     def fail(self, batch: Batch, error: BaseException | None = None, seconds: float = 0.001) -> bool:
@@ -208,9 +208,11 @@ def test_an_error_that_passed_without_an_item_to_blame_is_reported_once() -> Non
     error = ValueError("together")
     alone.fail(batch_of(2), error)
     alone.work(alone.part())
-    assert alone.river.reported == []
+    assert alone.river.afterward == []
     alone.work(alone.part())
-    assert alone.river.reported == [error]
+    (report,) = alone.river.afterward
+    report()
+    assert alone.river.counters.batch_error == "ValueError: together"
 
 
 def test_an_error_is_not_reported_where_an_item_that_has_left_may_be_to_blame() -> None:
@@ -219,7 +221,7 @@ def test_an_error_is_not_reported_where_an_item_that_has_left_may_be_to_blame() 
     batch.calls[0].missing = 0
     alone.fail(batch)
     alone.all_parts_work()
-    assert alone.river.reported == []
+    assert alone.river.afterward == []
 
 
 def test_an_error_is_not_reported_where_an_item_fails_alone() -> None:
@@ -227,7 +229,7 @@ def test_an_error_is_not_reported_where_an_item_fails_alone() -> None:
     alone.fail(batch_of(2))
     alone.fail(alone.part())
     alone.work(alone.part())
-    assert alone.river.reported == []
+    assert alone.river.afterward == []
 
 
 def test_a_failure_of_several_that_work_in_parts_is_reported_if_it_comes_again() -> None:
@@ -236,7 +238,7 @@ def test_a_failure_of_several_that_work_in_parts_is_reported_if_it_comes_again()
     for reported in (0, 1):
         alone.fail(batch_of(4))
         alone.all_parts_work()
-        assert len(alone.river.reported) == reported
+        assert len(alone.river.afterward) == reported
 
 
 # -- a search that is given up, and the pause after it ------------------------------------------------------

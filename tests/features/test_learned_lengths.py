@@ -42,18 +42,14 @@ class Alone:
         vars(self.rule).update(rule)
         self.river = StandInRiver(self.rule)
         self.told: list[LengthCost | None] = []
-        self.feature = LearnedLengths(self)
+        self.feature = LearnedLengths(self.told.append)
         self.feature.begin(self.river, OPTIONS)
-
-    def follow_cost(self, cost: LengthCost | None) -> None:
-        """Note what it is told, as the window."""
-        self.told.append(cost)
 
 
 def test_where_no_lengths_are_known_it_takes_no_part() -> None:
     alone = Alone()
     river = StandInRiver(lengths=None)
-    feature = LearnedLengths(alone)
+    feature = LearnedLengths(alone.told.append)
     feature.begin(river, OPTIONS)
     feature.look_soon()
     feature.took(batch_of(2), 1.0)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
+from batched._core.admission import Admission
 from batched._core.batch import Batch
 from batched._core.call import Call
 from batched._core.first import First
@@ -31,7 +32,7 @@ class StandInRiver:
         self.queue: Any = SimpleNamespace(
             items=0, lengths=lengths, large_limit=None, follow_rule=self._follow_rule
         )
-        self.counters: Any = SimpleNamespace(chosen=Counter[str](), copies=0)
+        self.counters: Any = SimpleNamespace(chosen=Counter[str](), copies=0, told=set(), batch_error=None)
         self.running: dict[Batch, float] = {}
         self.first = First()
         self.windows: list[Window] = []
@@ -46,10 +47,10 @@ class StandInRiver:
         """The batches that are to run again, and in which parts."""
         self.ended: list[tuple[Batch, BaseException]] = []
         """The batches that are not to run, and what their calls get."""
-        self.reported: list[BaseException] = []
         self.afterward: list[Callable[[], object]] = []
         self.slots = 1.0
         self.options = Options()
+        self.admission = Admission("f", self.options, None)
 
     def _follow_rule(self) -> bool:
         self.followed += 1
@@ -75,7 +76,7 @@ class StandInRiver:
         """Return True."""
         return True
 
-    def prune(self, batch: Batch, started: float) -> bool:
+    def prune(self, batch: Batch, started: float | None) -> bool:
         """Leave out what no caller wants."""
         return bool(batch.prune())
 
@@ -92,10 +93,6 @@ class StandInRiver:
     def afterwards(self, do: Callable[[], object]) -> None:
         """Write it down."""
         self.afterward.append(do)
-
-    def report(self, error: BaseException) -> None:
-        """Write it down."""
-        self.reported.append(error)
 
 
 def batch_of(size: int, *, failed: int = 0) -> Batch:

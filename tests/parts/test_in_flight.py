@@ -94,7 +94,6 @@ def test_no_call_joins_one_that_has_expired_and_has_not_been_answered(group_by: 
     while driver.delay(2.0) is not None:
         answered += driver.run(driver.pop(2.0), 2.0)
     assert (answered, patient.results) == ([patient], [1, 2, 3])
-    calls.in_flight.take_landed()
     assert kept_by(calls.in_flight, Item) == []
     stats = driver.stats(2.0)
     assert stats.total_accepted == stats.total_processed + stats.total_cancelled + stats.total_expired
@@ -133,7 +132,6 @@ def test_an_interactive_call_does_not_wait_for_what_it_goes_ahead_of(
     assert (ran, waits_for_one_in_the_queue.results) == (runs, 5)
     while driver.delay(1.0) is not None:
         driver.run(begin(), 1.0)
-    driver.batcher.in_flight.take_landed()
     assert kept_by(driver.batcher.in_flight, Item) == []
 
 
@@ -163,7 +161,6 @@ def test_a_tenant_does_not_wait_for_an_equal_item_of_one_of_which_much_waits(flo
     assert ran.count(last) == runs
     assert (quiet.results[1], own.results[1]) == (last, last)
     assert (quiet in answered[0]) is (runs == 2)
-    driver.batcher.in_flight.take_landed()
     assert kept_by(driver.batcher.in_flight, Item) == []
 
 

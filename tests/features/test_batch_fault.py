@@ -6,9 +6,9 @@ import logging
 
 import pytest
 
-from batched._core.batch_fault import BatchFault
 from batched._core.counters import Counters
 from batched._core.effects import let_go
+from batched._features.batch_fault import BatchFault
 
 
 class Unspeakable(ValueError):

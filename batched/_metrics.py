@@ -15,7 +15,7 @@ from batched._core.stats import Distribution, Stats
 from batched._drivers.event_loop import LoopDriver
 from batched._drivers.fork_and_exit import live, register
 from batched._drivers.thread import ThreadDriver
-from batched._drivers.worker_pool import Served, WorkerPool
+from batched._drivers.worker_pool import FunctionShare, WorkerPool
 from batched._logs import log_error
 from batched._policy.lengths import Choice
 from batched._policy.window import StartReason
@@ -152,9 +152,9 @@ GAUGES: dict[str, tuple[str, Callable[[Live], float | None]]] = {
     ),
 }
 
-WORKERS: dict[str, tuple[str, Callable[[Served], float]]] = {
-    "worker_batches": ("Batches that a shared worker has run, by function", lambda served: served.batches),
-    "worker_busy_seconds": ("Seconds that these took", lambda served: served.seconds),
+WORKERS: dict[str, tuple[str, Callable[[FunctionShare], float]]] = {
+    "worker_batches": ("Batches that a shared worker has run, by function", lambda share: share.batches),
+    "worker_busy_seconds": ("Seconds that these took", lambda share: share.seconds),
 }
 READY = "worker_ready"
 READY_TEXT = "Whether a shared worker has its state: 1 or 0"
@@ -234,10 +234,10 @@ def read_workers() -> tuple[Counter[tuple[str, str, str, str]], dict[tuple[str, 
             if worker.current is not None or not pool.closed:  # after its shutdown it needs no state
                 key = printable(pool.name), printable(worker.name)
                 ready[key] = min(ready.get(key, 1), int(worker.current is not None))  # a bool is no figure
-            for function, served in [*worker.served.items()]:
+            for function, share in [*worker.served.items()]:
                 labels = printable(pool.name), printable(worker.name), printable(function)
                 for metric, (_, figure_of) in WORKERS.items():
-                    totals[metric, *labels] += figure_of(served)  # type: ignore[assignment]
+                    totals[metric, *labels] += figure_of(share)  # type: ignore[assignment]
     return totals, ready
 
 

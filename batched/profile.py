@@ -17,6 +17,7 @@ from typing import Any
 from batched._api.function import DecoratedFunction
 from batched._api.lists import dynamically
 from batched._collate.item_length import length_of
+from batched._core.options import Options
 from batched._policy.batch_cost import TOO_SHORT_S
 from batched._policy.length_cost import LengthCost
 from batched.errors import is_error
@@ -147,22 +148,21 @@ def profile(  # noqa: PLR0913
         Exception: Whatever the function raises.
 
     """
-    given: Any = decorated(function, "profile")
+    given = decorated(function, "profile")
     if not len(items):
         raise ValueError("items must be at least one, got none")
     if repeats < 1:
         raise ValueError(f"repeats must be at least 1, got {repeats}")
-    tried = sorted(set(_sizes(given) if sizes is None else sizes))
+    tried = sorted(set(_sizes(given._driver.options) if sizes is None else sizes))  # noqa: SLF001
     if not tried or tried[0] < 1:
         raise ValueError(f"sizes must be at least 1, got {tried[:1]}")
     if tried == [1]:
         raise ValueError("sizes must have one above 1, as an item alone is what it is compared with, got [1]")
     tried = sorted({1, *tried})
-    return _measured(given, Trial(given), items, tried, repeats, progress, clock)
+    return _measured(Trial(given), items, tried, repeats, progress, clock)
 
 
 def _measured(  # noqa: PLR0913, PLR0917
-    given: Any,
     trial: Trial,
     items: Sequence[Any],
     tried: list[int],
@@ -205,15 +205,11 @@ def _measured(  # noqa: PLR0913, PLR0917
         if progress is not None:
             progress(done, len(tried))
     answers.check(trial.name)
-    return _profile(given, trial, rows, lengths, measured)
+    return _profile(trial, rows, lengths, measured)
 
 
 def _profile(
-    given: Any,
-    trial: Trial,
-    rows: list[tuple[int, float, float]],
-    lengths: list[Any],
-    measured: list[Measured],
+    trial: Trial, rows: list[tuple[int, float, float]], lengths: list[Any], measured: list[Measured]
 ) -> Profile:
     """Return what follows from what batches took."""
     fixed, each, per_length = _fitted(rows)
@@ -234,20 +230,19 @@ def _profile(
         return (fixed + (each + per_length * usual) * trial.size_of(size)) * 1000
 
     return Profile(
-        given._name,  # noqa: SLF001
+        trial.name,
         fixed * 1000,
         each * 1000,
         per_length * 1000,
         knee,
         alone / curve[knee] if curve[knee] else 1.0,
         measured,
-        [_expected(given, callers, knee, cost_ms) for callers in _CALLERS],
+        [_expected(trial.options, callers, knee, cost_ms) for callers in _CALLERS],
     )
 
 
-def _sizes(function: Any) -> list[int]:
+def _sizes(options: Options) -> list[int]:
     """Return the only sizes that there are; or else 1, 2, 4 and so on, up to twice the size there is now."""
-    options = function._driver.options  # noqa: SLF001
     if options.batch_sizes is not None:
         return [*options.batch_sizes]
     most = 2 * options.batch_size
@@ -371,9 +366,8 @@ def _share(per_length: float, rows: list[tuple[int, float, float]]) -> float:
     return max(shares)
 
 
-def _expected(function: Any, callers: int, size: int, cost_ms: Callable[[int], float]) -> Expected:
+def _expected(options: Options, callers: int, size: int, cost_ms: Callable[[int], float]) -> Expected:
     """Return what callers can expect, by the scheduler itself on a clock that is turned by hand."""
-    options = function._driver.options  # noqa: SLF001
     same = dynamically(
         lambda items: items,
         batch_size=size,

@@ -10,10 +10,11 @@ from batched._api.lists import BatchedColumns, BatchedMethod, ManyColumns, Strea
 from batched._api.map_types import Answers, AsyncAnswers
 from batched._api.option_types import CallChanges, Changes
 from batched._api.signatures import Method
-from batched._api.workers import FunctionShare, WorkerStats
+from batched._api.workers import WorkerStats
 from batched._core.option_checks import Cache
 from batched._core.options import OnFull, PaddingSide, Priority
 from batched._core.stats import Distribution, Padding
+from batched._drivers.worker_pool import FunctionShare
 from batched._policy.window import Learned
 from batched.inference import Feature, Features
 

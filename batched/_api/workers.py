@@ -12,23 +12,11 @@ from weakref import WeakValueDictionary
 
 from batched._clock import monotonic
 from batched._core.option_checks import a_callable, a_string, as_float
-from batched._drivers.worker_pool import PoolWorker, Served, WorkerPool
+from batched._drivers.worker_pool import FunctionShare, PoolWorker, WorkerPool
 from batched._features.batch_fault import in_words
 from batched._locks import Freed, Guard
 
 StateT = TypeVar("StateT")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FunctionShare:
-    """What workers have run of one function."""
-
-    batches: int
-    """How many batches have ended. Each step of a batch that is refilled (`continuous=True`) is one."""
-    items: int
-    """The items of these, each of a batch that is refilled once."""
-    seconds: float
-    """The time that these took."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -274,7 +262,7 @@ def _names(workers: int | Iterable[str]) -> tuple[str, ...]:
 
 
 def _stats(worker: PoolWorker, since: float, now: float) -> WorkerStats:
-    served = {name: _sum([each]) for name, each in [*worker.served.items()]}
+    served = worker.served.copy()
     starts_since = worker.starts_since
     busy_s = sum([each.seconds for each in served.values()])
     if worker.busy_since is not None:
@@ -291,7 +279,7 @@ def _stats(worker: PoolWorker, since: float, now: float) -> WorkerStats:
     )
 
 
-def _sum(shares: Sequence[Served | FunctionShare]) -> FunctionShare:
+def _sum(shares: Sequence[FunctionShare]) -> FunctionShare:
     return FunctionShare(
         batches=sum([share.batches for share in shares]),
         items=sum([share.items for share in shares]),

@@ -5,25 +5,26 @@ The methods of the drivers are replaced. So a process that changes nothing does 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from functools import wraps
 from typing import Any, TypeAlias
 
 from batched._core.call import Call
+from batched._drivers.driver import Driver
 from batched._drivers.event_loop import LoopDriver
 from batched._drivers.thread import ThreadDriver
 
 Arrival: TypeAlias = Callable[[Any, Call], None]
 Entry: TypeAlias = "tuple[type[Any], str]"
-"""A class of drivers, and the name of a method by which calls come."""
+"""A class of drivers, and the name of a method."""
 
 _own: dict[Entry, Callable[..., Any]] = {
     (ThreadDriver, "push"): ThreadDriver.push,
     (ThreadDriver, "push_future"): ThreadDriver.push_future,
     (LoopDriver, "post_async"): LoopDriver.post_async,
-    (ThreadDriver, "expect"): ThreadDriver.expect,
-    (LoopDriver, "expect"): LoopDriver.expect,
+    (Driver, "expect"): Driver.expect,
 }
+"""The methods by which calls come, without what is called before each of them."""
 _arrivals: list[Arrival] = []
 
 
@@ -40,13 +41,19 @@ def register(cls: type[Any], name: str) -> None:
     _install((cls, name), _own[cls, name])
 
 
-def put(methods: dict[Entry, Callable[..., Any]]) -> dict[Entry, Callable[..., Any]]:
-    """Put `methods` in the place of those of drivers; return what was there."""
-    before = {entry: _own[entry] for entry in methods}
+def own(entries: Iterable[Entry]) -> dict[Entry, Callable[..., Any]]:
+    """Return methods of drivers as they are by now, without what is called before each."""
+    return {entry: _own.get(entry) or getattr(*entry) for entry in entries}
+
+
+def put(methods: Mapping[Entry, Callable[..., Any]]) -> None:
+    """Put `methods` in the place of those of drivers, also of those by which no calls come."""
     for entry, method in methods.items():
-        _own[entry] = method
-        _install(entry, method)
-    return before
+        if entry in _own:
+            _own[entry] = method
+            _install(entry, method)
+        else:
+            setattr(*entry, method)
 
 
 def _install(entry: Entry, method: Callable[..., Any]) -> None:

@@ -49,7 +49,7 @@ class Driver(ABC):
         self.collator: Collator = collator
         self.name: str = name
         self.closed: bool = False
-        self._queue = queue
+        self.new_queue: NewQueue = queue
         self._takes_turns = False
         self.admits_with_lock: bool = admits_with_lock(options)
         self._begin_anew()
@@ -74,7 +74,7 @@ class Driver(ABC):
     def take_turns(self) -> None:
         """Have tenants take turns from now on; calls that have none are of one together."""
         if not self._takes_turns:  # else each server would make one more layer around the queue
-            self._queue = with_tenants(self._queue)
+            self.new_queue = with_tenants(self.new_queue)
             self._takes_turns = True
         if isinstance(self.collator, LayeredCollator):
             self.collator.take_given_tenants()
@@ -97,7 +97,7 @@ class Driver(ABC):
         kind = StreamBatcher if self.options.streams else Batcher
         return kind(
             self.options,
-            self._queue,
+            self.new_queue,
             self.collator,
             self.name,
             self.counters,

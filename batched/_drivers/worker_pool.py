@@ -15,6 +15,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextvars import copy_context
+from dataclasses import dataclass
 from math import inf
 from operator import attrgetter
 from typing import Any
@@ -39,15 +40,19 @@ _LEAST_PAUSE_S = 1.0
 _RESTARTS = "%s: restarting the worker %r after %s"
 
 
-class Served:
-    """What one worker has run of one function."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FunctionShare:
+    """What workers have run of one function."""
 
-    __slots__ = ("batches", "items", "seconds")
+    batches: int
+    """How many batches have ended. Each step of a batch that is refilled (`continuous=True`) is one."""
+    items: int
+    """The items of these, each of a batch that is refilled once."""
+    seconds: float
+    """The time that these took."""
 
-    def __init__(self) -> None:
-        self.batches: int = 0
-        self.items: int = 0
-        self.seconds: float = 0.0
+
+_NOTHING = FunctionShare(batches=0, items=0, seconds=0.0)
 
 
 class PoolWorker:
@@ -72,7 +77,7 @@ class PoolWorker:
         """Until when `served` has the time of the batch that it runs."""
         self.runs: Account | None = None
         """The function that it runs; not the last one, which would keep its weight when it is gone."""
-        self.served: dict[str, Served] = {}
+        self.served: dict[str, FunctionShare] = {}
         self.restarts: int = 0
         self.error: BaseException | None = None
         """Why its last start failed."""
@@ -86,12 +91,13 @@ class PoolWorker:
         And the time since it last did.
         """
         now = monotonic()
-        served = self.served.setdefault(name, Served())
+        before = self.served.get(name, _NOTHING)
         items, batch.fresh = getattr(batch, "fresh", size), None
-        if items is not None:
-            served.batches += 1
-            served.items += items
-        served.seconds += now - self.counted_until
+        self.served[name] = FunctionShare(
+            batches=before.batches + (items is not None),
+            items=before.items + (items or 0),
+            seconds=before.seconds + now - self.counted_until,
+        )
         self.counted_until = now
 
     @property

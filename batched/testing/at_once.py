@@ -20,7 +20,7 @@ from batched._core.call import Call
 from batched._core.lessons import NOTHING, Lessons
 from batched._core.options import Options
 from batched._core.stats import Stats
-from batched._drivers.arrivals import Entry, put
+from batched._drivers.arrivals import Entry, own, put
 from batched._drivers.current_batch import IN_THREAD, RUNNING, known_batch
 from batched._drivers.current_worker import OF_THREAD, Worker
 from batched._drivers.dispatcher import Dispatcher
@@ -43,7 +43,7 @@ Work: TypeAlias = Generator[Any, Any, Any]
 _changing = Guard()
 _depth = 0
 _before: dict[Entry, Callable[..., Any]] = {}
-_own: dict[Entry, Callable[..., Any]] = {}
+"""The methods of drivers, while others are in their place."""
 _at_work: set[_Inline] = set()
 _ends = Guard()  # of work, which the collector may end too
 _tasks: set[asyncio.Task[None]] = set()  # of work that goes on: a loop keeps its tasks weakly
@@ -76,10 +76,8 @@ def inline() -> Iterator[None]:
     with Freed(_changing.lock), _changing.lock:
         _depth += 1
         if _depth == 1:
-            _before.update(put(_ARRIVALS))
-            for entry, method in _BESIDES.items():
-                _own[entry] = getattr(*entry)
-                setattr(*entry, method)
+            _before.update(own(_STAND_INS))  # first: other threads call meanwhile
+            put(_STAND_INS)
     try:
         yield
     finally:
@@ -88,8 +86,6 @@ def inline() -> Iterator[None]:
             if not _depth:
                 put(_before)
                 _turns.clear()
-                for entry, method in _own.items():
-                    setattr(*entry, method)
 
 
 def _push(driver: ThreadDriver, call: Call, waits: bool = False) -> None:  # noqa: FBT001, FBT002
@@ -119,7 +115,7 @@ def _is_of_client(call: Call) -> bool:
     return call.waits_at is not FUTURE and asyncio.current_task() is None
 
 
-def _expect(driver: ThreadDriver | LoopDriver, call: Call) -> None:  # noqa: ARG001  as for drivers
+def _expect(driver: Driver, call: Call) -> None:  # noqa: ARG001  as for drivers
     """Let `call` wait for its cache: deadlines never pass."""
     call.deadline = None
 
@@ -157,7 +153,7 @@ def _drop(driver: ThreadDriver, call: Call) -> None:
 def _snapshot(driver: Driver, batchers: list[Batcher], gone: Lessons = NOTHING, *, amid_step: bool) -> Stats:
     """Return the figures of a driver, with the calls that are being answered here."""
     there = [each.batcher for each in list(_at_work) if each.driver is driver]
-    found: Stats = _own[Driver, "_snapshot"](driver, [*batchers, *there], gone, amid_step=amid_step)
+    found: Stats = _before[Driver, "_snapshot"](driver, [*batchers, *there], gone, amid_step=amid_step)
     return found
 
 
@@ -170,7 +166,7 @@ def _shutdown(driver: ThreadDriver, *, wait: bool, cancel_futures: bool) -> None
             gate = threading.Event()
             if each.thread != _thread.get_ident() and each.call_when_ended(gate.set):
                 gate.wait()
-    _own[ThreadDriver, "shutdown"](driver, wait=wait, cancel_futures=cancel_futures)
+    _before[ThreadDriver, "shutdown"](driver, wait=wait, cancel_futures=cancel_futures)
 
 
 async def _aclose(driver: ThreadDriver | LoopDriver) -> None:
@@ -183,7 +179,7 @@ async def _aclose(driver: ThreadDriver | LoopDriver) -> None:
         if each.call_when_ended(partial(ask, loop, set_unless_done, ended)):
             await ended
     kind = ThreadDriver if isinstance(driver, ThreadDriver) else LoopDriver
-    await _own[kind, "aclose"](driver)
+    await _before[kind, "aclose"](driver)
 
 
 def _of(driver: Driver) -> list[_Inline]:
@@ -198,22 +194,18 @@ def _check_outside(driver: Driver) -> None:
         raise ClosedError(f"{driver.name} cannot wait for its shutdown from inside its own batch function")
 
 
-_ARRIVALS: dict[Entry, Callable[..., Any]] = {
+_STAND_INS: dict[Entry, Callable[..., Any]] = {
     (ThreadDriver, "push"): _push,
     (ThreadDriver, "push_future"): _push,
     (LoopDriver, "post_async"): _push_async,
-    (ThreadDriver, "expect"): _expect,
-    (LoopDriver, "expect"): _expect,
-}
-"""What is in the place of the methods by which calls come; `_before` has these meanwhile."""
-_BESIDES: dict[Entry, Callable[..., Any]] = {
+    (Driver, "expect"): _expect,
     (ThreadDriver, "_drop"): _drop,
     (Driver, "_snapshot"): _snapshot,
     (ThreadDriver, "shutdown"): _shutdown,
     (ThreadDriver, "aclose"): _aclose,
     (LoopDriver, "aclose"): _aclose,
 }
-"""What is in the place of other methods; `_own` has these meanwhile."""
+"""What is in the place of the methods by which calls come, and of others."""
 
 
 class _Inline(Dispatcher):

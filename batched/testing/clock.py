@@ -19,7 +19,6 @@ from batched._drivers.manual_clock import ManualDriver
 from batched._drivers.telling import Teller
 from batched._drivers.thread import ThreadDriver
 from batched._drivers.wakeups import error_of, own_errors
-from batched._parts.stack import join
 from batched.errors import RestartWorker, raise_as_was
 from batched.testing.at_once import check_runs_here, forget_stand_in, loops_of, run_at_once, stand_in_of
 from batched.testing.own_loops import result_of
@@ -107,27 +106,20 @@ class ManualClock:
         check_on_instance(function, "manual_clock")
         if not isinstance(function, DecoratedFunction):
             raise TypeError(f"manual_clock is for decorated functions, got {function!r}")
-        shared = function._shared  # noqa: SLF001
         self._name: str = function._name  # noqa: SLF001
-        if shared.settings.streams:
+        if function._shared.settings.streams:  # noqa: SLF001
             raise TypeError(f"{self._name} streams: manual_clock is for functions that return results")
         driver = function._driver  # noqa: SLF001
         check_runs_here(driver, self._name)
-        owner = function._owner()  # noqa: SLF001
-        _, queue = join(
-            shared.binding.func,
-            driver.options,
-            self._name,
-            bound=not isinstance(owner, DecoratedFunction),
-            owner=owner,
-        )
         self._function = function
         self._collator: Any = driver.collator
         self._inmost = driver.collator
         while hasattr(self._inmost, "inner"):
             self._inmost = self._inmost.inner
         self._teller = Teller(self._name, driver.options.on_batch)
-        self._driver = ManualDriver(driver.options, queue, driver.collator, self._name, teller=self._teller)
+        self._driver = ManualDriver(
+            driver.options, driver.new_queue, driver.collator, self._name, teller=self._teller
+        )
         self._has_worker = isinstance(driver, ThreadDriver)
         self._loops = loops_of(driver)
         self._options = driver.options

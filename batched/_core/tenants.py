@@ -17,6 +17,7 @@ from batched._core.line import Line
 from batched._core.turns import Flow, Turns, large_calls
 
 _ITEMS = attrgetter("items")
+_LOOKED_AT = 64  # tenants: more would take too long for each call, and tell little more
 
 
 def tenant_of(call: Call) -> Hashable:
@@ -79,7 +80,7 @@ class Tenants:
         return 0 if tenant is None else tenant.items
 
     def ahead(self, call: Call, items: int, batch_size: int, *, large: bool) -> int:
-        """Return how many items go ahead of `call`, of `items`, at most: each tenant has had as many then.
+        """Return how many items go ahead of `call`, of `items`: each tenant has had as many, or all.
 
         Needs no lock: it is an estimate.
         """
@@ -87,7 +88,11 @@ class Tenants:
         own = 0 if tenant is None else tenant.items
         if tenant is not None and large:  # its large calls take turns too
             own = min(own, len(tenant.calls) * max(items, batch_size))
-        return (len(self._known) + (tenant is None)) * (own + max(items, batch_size // 4))
+        each = max(own + items, batch_size // 4)
+        known = [*self._known.values()]
+        some = known[:: len(known) // _LOOKED_AT + 1]
+        others = sum([min(other.items, each) for other in some if other is not tenant])
+        return own + others * len(known) // max(len(some), 1)
 
     # -- the door -------------------------------------------------------------------------------------
 

@@ -278,7 +278,8 @@ class Backlog(Feature):
         small += each_s * start
         for _ in range(_LOOK_AHEAD):
             credit = min(credit + size * RESERVE, max(queue.saved, size * RESERVE))
-            reserved = min(left, credit, size * PAID_OUT) if small >= size else 0.0
+            # By chance, more small ones than fill a batch wait now and then, long before they do on average.
+            reserved = min(left, credit, size * PAID_OUT)
             taken = min(small, size - reserved)
             part = min(left, size - taken, most if small >= 1.0 else size)
             batch_s = times.seconds(max(round(taken + part), 1))

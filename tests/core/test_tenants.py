@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from functools import partial
+from random import Random
 from typing import Any
 
 import pytest
@@ -232,6 +233,30 @@ def test_a_call_is_expected_to_wait_for_the_turns_of_others_without_a_tenant_too
     for call in (untold(), divided):
         assert driver.queue.ahead(1, call, large=False) < BATCH
     assert driver.queue.ahead(1, None, large=False) == 100
+
+
+@pytest.mark.parametrize("tenants", [5, 20, 80, 200])
+def test_a_call_is_expected_to_wait_for_the_turns_that_others_have_before_it(tenants: int) -> None:
+    """It was taken that each tenant has a whole turn, though most have one item: up to twice the batches."""
+    told, had = Counter[str](), Counter[str]()
+    for seed in range(60):
+        random = Random(seed)
+        driver = driver_with()
+        for tenant in range(tenants):
+            driver.push(*(of(f"{tenant}") for _ in range(min(int(random.paretovariate(0.8)), 60))))
+        for _ in range(min(random.randrange(3), driver.queue.items // BATCH)):
+            next_batch(driver)
+        name = random.choice(["new", f"{random.randrange(tenants)}"])
+        which = "new" if name == "new" else "known"
+        call = of(name)
+        told[which] += driver.queue.ahead(1, call, large=False) // BATCH
+        driver.push(call)
+        next_batch(driver)
+        while call.waiting:
+            had[which] += 1
+            next_batch(driver)
+    for which in ("new", "known"):
+        assert told[which] == pytest.approx(had[which], rel=0.25, abs=2)
 
 
 def test_calls_that_wait_for_room_take_turns_too() -> None:

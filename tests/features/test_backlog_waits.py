@@ -30,6 +30,16 @@ def test_a_list_beside_single_calls_is_told_the_wait_that_it_has(load: float) ->
     assert 0.9 < callers.ratio(1) < 1.1
 
 
+@pytest.mark.parametrize("size", [12, 40])
+@pytest.mark.parametrize("load", [0.85, 0.9, 0.95])
+def test_a_rare_list_beside_busy_single_calls_is_told_the_wait_that_it_has(load: float, size: int) -> None:
+    """It was told up to three times its wait: as if no more single calls ever waited than on average."""
+    callers = Callers(load)
+    callers.poisson(0.5, size)
+    callers.run(80.0)
+    assert 0.7 < callers.ratio(size) < 1.3
+
+
 def test_a_list_of_many_batches_is_told_the_wait_that_it_has() -> None:
     callers = Callers(0.5)
     callers.poisson(0.3, 200)

@@ -486,3 +486,15 @@ def test_a_function_over_arrays_that_takes_one_argument_may_have_more() -> None:
     for function in (Arrays.of_one, Arrays.elsewhere):
         inference.dynamically(function)
     assert inference.dynamically(of_two, prepare=lambda features: features["x"])
+
+
+def test_a_module_that_was_not_imported_says_so() -> None:
+    """Pages name `batched.asgi.Batching` and others, and `import batched` has few of the modules."""
+    missing = vars(batched)["__getattr__"]  # that of the package: another test may have imported the module
+    with pytest.raises(
+        AttributeError, match="no attribute 'asgi': it is a module, so `import batched.asgi`$"
+    ):
+        missing("asgi")
+    for name in ("nothing", "_api", "a.b", ""):
+        with pytest.raises(AttributeError, match=f"no attribute '{name}'$"):
+            missing(name)

@@ -74,7 +74,11 @@ if not TYPE_CHECKING:  # else any name would be one of this module
             from batched._remote.serving import serve  # noqa: PLC0415
 
             return serve
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from importlib.util import find_spec  # noqa: PLC0415
+
+        is_module = name.isidentifier() and name[0] != "_" and find_spec(f"{__name__}.{name}") is not None
+        remedy = f": it is a module, so `import {__name__}.{name}`" if is_module else ""
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}{remedy}")
 
 
 def __dir__() -> list[str]:

@@ -54,8 +54,10 @@ def flatten(outputs: Any, leaves: list[Leaf], path: tuple[Any, ...] = ()) -> Sha
         return False
     else:
         kind = type(outputs).__qualname__
+        # In a list, it may be the result for one row.
+        remedy = ": numpy.array(results, dtype=object) makes an array of results of any kind" if path else ""
         raise ResultTypeError(
-            f"{Leaf(path, None)} must be an array, or a dict, list or tuple of arrays, not {kind}"
+            f"{Leaf(path, None)} must be an array, or a dict, list or tuple of arrays, not {kind}{remedy}"
         )
     if not children and not path:
         raise ResultTypeError(f"{Leaf(path, None)} is an empty {type(outputs).__qualname__}: it has no rows")

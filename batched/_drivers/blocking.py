@@ -1,4 +1,4 @@
-"""Warns of a call that blocks an event loop: it works, but no other task can join its batch."""
+"""Messages on the event loop of a call: it blocks the loop, or there is none."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import inspect
 import re
 import sys
 import warnings
+from typing import NoReturn
 
 from batched._drivers.private_python import running_loop_or_none
 from batched._locks import Freed, Guard
@@ -58,3 +59,11 @@ def level_of_user() -> int:
         frame = frame.f_back
         level += 1
     return level
+
+
+def no_loop(name: str) -> NoReturn:
+    """Raise `RuntimeError` for a call that is awaited where asyncio runs no event loop."""
+    raise RuntimeError(
+        f"{name}: no running event loop: only tasks of asyncio can await a call. Under trio, call a function "
+        f"of batched.dynamically in a thread: `await trio.to_thread.run_sync(fn, x)`"
+    )

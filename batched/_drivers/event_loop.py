@@ -8,7 +8,6 @@ other threads take snapshots and change options.
 from __future__ import annotations
 
 import asyncio
-from asyncio import get_running_loop
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -22,6 +21,7 @@ from batched._core.lessons import NOTHING, Lessons
 from batched._core.options import has_stages
 from batched._core.stats import Stats
 from batched._drivers.alarms import watch
+from batched._drivers.blocking import no_loop
 from batched._drivers.current_batch import RUNNING
 from batched._drivers.driver import Driver
 from batched._drivers.loop_dispatcher import LoopDispatcher, LoopRef
@@ -151,11 +151,11 @@ class LoopDriver(Driver):
 
     def _here(self) -> LoopDispatcher | None:
         """Return the dispatcher of the running loop, if there is one."""
-        return self._dispatchers.get(ref(get_running_loop()), _no_dispatcher)()
+        return self._dispatchers.get(ref(asyncio.get_running_loop()), _no_dispatcher)()
 
     def post_async(self, call: Call, waits: bool = False) -> None:  # noqa: FBT001, FBT002
         """Have `call` arrive, for the running task, which then waits until it is answered or late."""
-        loop = get_running_loop()
+        loop = running_loop_or_none() or no_loop(self.name)
         dispatcher = self._dispatchers.get(ref(loop), _no_dispatcher)()
         if dispatcher is None:
             dispatcher = self._new_dispatcher(loop)
@@ -190,7 +190,7 @@ class LoopDriver(Driver):
 
     def warm_up(self, new_slices: Callable[[], list[Slice]], *, in_task: bool) -> list[Call]:  # noqa: ARG002  all are tasks
         """Have the running loop run a batch of new slices; return their calls, for the running task."""
-        loop = get_running_loop()
+        loop = asyncio.get_running_loop()
         dispatcher = self._here() or self._new_dispatcher(loop)
         self.check()
         batch = WarmUp(new_slices())

@@ -10,7 +10,6 @@ import _thread
 import asyncio
 import threading
 import weakref
-from asyncio import get_running_loop
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import CancelledError
 from functools import partial
@@ -23,11 +22,12 @@ from batched._core.collator import Collator
 from batched._core.options import Options, has_stages
 from batched._core.stats import Stats
 from batched._drivers.alarms import watch
-from batched._drivers.blocking import LoopWarning
+from batched._drivers.blocking import LoopWarning, no_loop
 from batched._drivers.circles import WORKERS, note_wait
 from batched._drivers.deadline_watch import DeadlineWatch
 from batched._drivers.driver import Driver
 from batched._drivers.fork_and_exit import park_at_exit
+from batched._drivers.private_python import running_loop_or_none
 from batched._drivers.shared_workers import SharedWorkers, WorkerTimes
 from batched._drivers.stages import StagedThreadDispatcher
 from batched._drivers.stages_in_turn import StagesInTurn
@@ -258,7 +258,7 @@ class ThreadDriver(Driver):
     def post_async(self, call: Call, waits: bool = False) -> None:  # noqa: FBT001, FBT002
         """Have `call` arrive, for the running task, which then waits until it is answered or late."""
         call.note_context()  # a worker may be faster than the task, which has yet to wait
-        call.waits_at = loop = get_running_loop()
+        call.waits_at = loop = running_loop_or_none() or no_loop(self.name)
         call._loop = loop  # noqa: SLF001  tasks look for it by this name
         self.push(call, waits)
         if call.deadline is not None:  # after the push, which may be refused
@@ -286,7 +286,7 @@ class ThreadDriver(Driver):
         its_round = Round(lambda most: len(self.members) > most) if workers > 1 else None
         batches = [WarmUp(new_slices(), its_round) for _ in range(workers)]
         calls = [call for batch in batches for call in batch.calls]
-        loop = get_running_loop() if in_task else None
+        loop = asyncio.get_running_loop() if in_task else None
         for call in calls:
             call.note_context()
             call.waits_at = call._loop = loop  # noqa: SLF001  tasks look for it by this name

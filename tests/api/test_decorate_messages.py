@@ -330,7 +330,7 @@ def test_a_parameter_with_the_name_of_an_option_is_not_said_to_be_missing() -> N
     for call in (
         partial(batched.dynamically(one), 1),
         partial(batched.dynamically(pair), 1, 2),
-        partial(inference.dynamically(pair), np.zeros(1)),
+        partial(inference.dynamically(one), np.zeros(1)),
     ):
         with pytest.raises(TypeError) as caught:
             call(length=3)
@@ -440,3 +440,65 @@ def test_a_stream_outside_of_a_loop_says_how_it_is_read(decorate: Any) -> None:
 
     with pytest.raises(RuntimeError, match=r"spell: no running event loop: write `async for piece in "):
         decorate(spell).astream("a")
+
+
+@pytest.mark.parametrize("decorate", [batched.dynamically, aio.dynamically])
+def test_a_call_that_is_awaited_outside_of_asyncio_says_what_to_write(decorate: Any) -> None:
+    """A coroutine may be run by trio, of whose loop asyncio does not know."""
+    fn = decorate(sorted)
+    with pytest.raises(RuntimeError, match=r"^sorted: no running event loop: .* trio\.to_thread\.run_sync"):
+        fn.acall(1).send(None)
+    assert fn.stats.total_accepted == 0
+
+
+class Arrays:
+    def infer(self, ids: Any, mask: Any) -> Any:
+        return ids * mask
+
+    def of_one(self, features: Any, *rest: Any, scale: int = 2, **more: Any) -> Any:
+        return features["x"] * scale
+
+    def elsewhere(this, features: Any) -> Any:  # noqa: N805
+        return features["x"]
+
+
+def of_two(ids: Any, mask: Any) -> Any:
+    return ids * mask
+
+
+def of_two_by_name(ids: Any, *, mask: Any) -> Any:
+    return ids * mask
+
+
+@pytest.mark.parametrize("function", [of_two, of_two_by_name, Arrays.infer, Arrays().infer])
+@pytest.mark.parametrize("decorate", [inference.dynamically, aio.inference.dynamically])
+def test_a_function_over_arrays_that_takes_several_is_refused_when_it_is_decorated(
+    decorate: Any, function: Any
+) -> None:
+    """It is given one dict; its own error would come with the first batch, without a remedy."""
+    with pytest.raises(TypeError, match=r" takes ids, mask, but .* one dict of features: .*spread_kwargs"):
+        decorate(function)
+    with pytest.raises(TypeError, match="spread_kwargs=True"):
+        decorate(lambda features: features, prepare=function)
+    decorate(function, spread_kwargs=True)
+
+
+def test_a_function_over_arrays_that_takes_one_argument_may_have_more() -> None:
+    """Those with a default; and an instance, whatever its parameter is called."""
+    x = np.ones((1, 2))
+    assert inference.dynamically(Arrays().of_one)(x=x).tolist() == [[2, 2]]
+    for function in (Arrays.of_one, Arrays.elsewhere):
+        inference.dynamically(function)
+    assert inference.dynamically(of_two, prepare=lambda features: features["x"])
+
+
+def test_a_module_that_was_not_imported_says_so() -> None:
+    """Pages name `batched.asgi.Batching` and others, and `import batched` has few of the modules."""
+    missing = vars(batched)["__getattr__"]  # that of the package: another test may have imported the module
+    with pytest.raises(
+        AttributeError, match="no attribute 'asgi': it is a module, so `import batched.asgi`$"
+    ):
+        missing("asgi")
+    for name in ("nothing", "_api", "a.b", ""):
+        with pytest.raises(AttributeError, match=f"no attribute '{name}'$"):
+            missing(name)

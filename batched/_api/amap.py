@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import weakref
 from collections.abc import (
     AsyncGenerator,
@@ -20,6 +19,7 @@ from batched._api.binding import Driver, Shared
 from batched._api.map import ReadAhead, SizedAnswers, beside_items, iterator_over, length_of
 from batched._api.map_types import AsyncAnswers
 from batched._core.call import Call, Row
+from batched._drivers.alarms import cancel_task
 from batched._drivers.private_python import end_silently, running_loop_or_none
 from batched.errors import for_async_iterator, without_own_frames
 
@@ -88,7 +88,7 @@ class TaskReadAhead(ReadAhead):
             for call in self.calls:
                 self._leave(call)
             self.leave()
-            _cancel(reading)
+            cancel_task(reading)
             # A consumer that ends after its loop, as that was stopped or closed, can wait for nothing.
             if not reading.done() and running_loop_or_none() is reading.get_loop():
                 await asyncio.wait([reading])
@@ -113,6 +113,8 @@ class TaskReadAhead(ReadAhead):
                     loop.call_soon(self._queue)  # runs as soon as the source waits for something
                 if self.ended:
                     break
+        except GeneratorExit:  # it is collected, with its consumer and their loop, or the source raises it
+            raise
         except BaseException as error:  # noqa: BLE001  raised after the answers of the elements before
             self._error = without_own_frames(error)
         self._is_at_end = True
@@ -189,14 +191,9 @@ class TaskReadAhead(ReadAhead):
     def _leave(self, call: Call) -> None:
         """Drop `call`, as the consumer has left."""
         if call in self._asking:
-            _cancel(self._asking.pop(call))
+            cancel_task(self._asking.pop(call))
         if call.waits_at is not None:
             self._driver.cancel(call)
-
-
-def _cancel(task: asyncio.Task[None]) -> None:
-    with contextlib.suppress(RuntimeError):  # its loop is closed
-        task.cancel()
 
 
 def _retrieve(task: asyncio.Task[None]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Coroutine
 from contextvars import Context
 from math import inf
@@ -93,6 +94,12 @@ async def within(deadline: float | None, work: Coroutine[Any, Any, None]) -> boo
             task.result()
         return task.done()
     finally:
+        cancel_task(task)
+
+
+def cancel_task(task: asyncio.Task[None]) -> None:
+    """Cancel `task`, unless its loop is closed: what waits for it is collected then."""
+    with contextlib.suppress(RuntimeError):
         task.cancel()
 
 

@@ -303,3 +303,82 @@ def test_a_consumer_of_a_map_may_end_after_its_loop(decorate: Any, closes: bool)
         loop.close()
     consumer.close()
     loop.close()
+
+
+class Slow:
+    """A cache that never answers."""
+
+    async def get(self, key: object) -> object:
+        """Wait for ever."""
+        await asyncio.Event().wait()
+
+    async def set(self, key: object, value: object) -> None:
+        """Keep nothing."""
+
+
+def test_a_caller_that_asks_a_cache_until_its_deadline_may_end_after_its_loop() -> None:
+    """Nothing is raised in its place, though what asks the cache cannot be cancelled any more."""
+    fn = aio.dynamically(echo, cache=Slow(), default_deadline_ms=60_000)
+    loop = asyncio.new_event_loop()
+    caller = fn(1)
+    end_silently(loop.create_task(caller))
+    loop.run_until_complete(turns())
+    asking = asyncio.all_tasks(loop)
+    assert len(asking) == 2  # the caller, and what asks for it
+    for task in asking:
+        end_silently(task)
+    loop.close()
+    caller.close()
+
+
+@pytest.mark.parametrize("decorate", [batched.dynamically, aio.dynamically], ids=["threads", "aio"])
+def test_the_reader_of_a_map_may_end_after_its_loop(decorate: Any) -> None:
+    """Before its consumer: it queues nothing more, and nothing is raised."""
+
+    async def source() -> AsyncIterator[int]:
+        yield 1
+        await asyncio.Event().wait()
+        yield 2
+
+    async def consume() -> None:
+        async for answer in fn.amap(source()):
+            answers.append(answer)
+            loop.call_soon(loop.stop)
+
+    fn = decorate(echo, timeout_ms=0)
+    answers: list[int] = []
+    loop = asyncio.new_event_loop()
+    consumer = loop.create_task(consume())
+    loop.run_forever()
+    assert answers == [1]
+    loop.run_until_complete(turns())  # the consumer waits once more
+    (reader,) = asyncio.all_tasks(loop) - {consumer}
+    for task in (reader, consumer):
+        end_silently(task)
+    loop.close()
+    for task in (reader, consumer):
+        coroutine: Any = task.get_coro()
+        coroutine.close()
+    assert fn.stats.total_accepted == 1
+
+
+@pytest.mark.parametrize("decorate", [batched.dynamically, aio.dynamically], ids=["threads", "aio"])
+def test_a_map_raises_whatever_its_source_does(run: Any, decorate: Any) -> None:
+    """Also what usually ends a coroutine."""
+
+    async def source() -> AsyncIterator[int]:
+        yield 1
+        raise GeneratorExit
+
+    async def consume() -> None:
+        async for answer in fn.amap(source()):
+            answers.append(answer)
+
+    async def main() -> None:
+        with pytest.raises(GeneratorExit):
+            await consume()
+
+    fn = decorate(echo, timeout_ms=0)
+    answers: list[int] = []
+    run(main())
+    assert answers == [1]

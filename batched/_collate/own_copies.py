@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 
 from batched._collate.libraries import is_one_of, library_of, type_named
 from batched._collate.nested import with_children
+from batched._collate.plain import are_plain
 from batched._policy.out_of_memory import is_out_of_memory
 
 Copier: TypeAlias = Callable[[Any], Any]
@@ -44,6 +45,8 @@ def _copy(result: Any) -> Any:  # noqa: PLR0911  one kind after another
     if type(result) is dict:
         return {key: _copy(value) for key, value in result.items()}
     if type(result) in {list, tuple}:
+        if are_plain(result):
+            return result[:]
         return type(result)(row if type(row) in _FIXED else _copy(row) for row in result)
     if type(result) in _COPIED:
         return _COPIED[type(result)](result)

@@ -14,7 +14,7 @@ from difflib import get_close_matches
 from functools import partial
 from inspect import Parameter, Signature
 from textwrap import TextWrapper
-from types import FunctionType, MethodType, NoneType, UnionType
+from types import CodeType, FunctionType, MethodType, NoneType, UnionType
 from typing import Annotated, Any, Literal, NewType, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from batched._core.option_checks import ascending
@@ -90,6 +90,11 @@ def _check_function(func: Any) -> None:
         raise TypeError(
             f"dynamically decorates a function, got {func!r}: pass a function, and options by name, "
             f"as in dynamically(function, batch_size=64)"
+        )
+    if isinstance(plain, FunctionType) and not isinstance(getattr(plain, "__code__", None), CodeType):
+        raise TypeError(
+            f"dynamically decorates a function, got a {type(plain).__qualname__} that says it is one but has "
+            f"no code: of a mock, leave out the spec, or write `create_autospec(function, side_effect=...)`"
         )
     # Of no callable in C: some have no signature, and two threads cannot read one at once in CPython 3.11.
     if isinstance(plain, FunctionType) or isinstance(call, FunctionType):

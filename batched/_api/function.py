@@ -76,7 +76,9 @@ class DecoratedFunction(Bindable[DriverT]):
             "request_caches", RequestCaches()
         )
         bound = not isinstance(self._owner(), DecoratedFunction)
-        return caches.of(options, self._shared.settings, driver.collator, self._name, bound=bound)
+        found = caches.of(options, self._shared.settings, driver.collator, self._name, bound=bound)
+        found.claim(self._shared.function)
+        return found
 
     # -- calling ------------------------------------------------------------------------------------
 

@@ -274,7 +274,9 @@ def _size(stats: Stats, options: Options) -> Iterator[str]:
         stats.best_batch_size,
     )
     full = stats.closed.get(StartReason.FULL, 0) / stats.total_batches
-    yield f"Batches have {mean:.1f} items on average, out of a possible {most}; {full:.0%} started full."
+    # Of those that started as enough items waited, some took fewer: the others would have been late, say.
+    had_most = 1.0 - stats.batch_size.at_most(most - 1) / max(stats.batch_size.count, 1)
+    yield f"Batches have {mean:.1f} items on average, out of a possible {most}; {had_most:.0%} started full."
     if stats.total_batches >= _LEAST_BATCHES and stats.copies_percent > _MANY_COPIES:
         yield (
             f"{stats.copies_percent:.0f}% of what the function was given were copies, to fill batches up to "

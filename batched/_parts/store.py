@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Coroutine, Hashable
+from types import FunctionType, MethodType
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -35,6 +36,9 @@ class AsynchronousCacheError(TypeError):
 _guards: WeakValueDictionary[int, Guard] = WeakValueDictionary()
 _making = Guard()
 
+# By the id of the cache: the store of a function of which the items are its keys.
+_claims: WeakValueDictionary[int, Store] = WeakValueDictionary()
+
 
 class Store:
     """One cache, as the library uses it.
@@ -51,9 +55,25 @@ class Store:
         self._cache = cache
         with Freed(_making.lock), _making.lock:
             self._guard = _guards.setdefault(id(cache), Guard())
-        self._name = name
+        self.name: str = name
+        self.function: Any = None
         self.is_mapping = is_mapping(cache)
         self.awaits = False  # whether the callers are tasks, which can await
+
+    def claim(self, function: Any) -> None:
+        """Note that the items of `function` are the keys; `TypeError` if those of another function are, too.
+
+        Equal items would get each other's results, without a word.
+        """
+        self.function = function
+        with Freed(_making.lock), _making.lock:
+            other = _claims.setdefault(id(self._cache), self)
+        if not _are_same(function, other.function):
+            raise TypeError(
+                f"{self.name} and {other.name} have one cache and no cache_key, so equal items would get "
+                f"each other's results: give each a cache of its own, or a cache_key that tells their items "
+                f"apart, as in `cache_key=lambda item: ({self.name!r}, item)`"
+            )
 
     @property
     def lock(self) -> InterruptedLock:
@@ -87,8 +107,22 @@ class Store:
         if not self.awaits:
             if hasattr(answer, "close"):
                 answer.close()  # a coroutine would warn that it was never awaited
-            raise AsynchronousCacheError(self._name)
+            raise AsynchronousCacheError(self.name)
         return await answer
+
+
+def _are_same(one: Any, other: Any) -> bool:
+    """Whether two functions give the same results, as far as can be seen.
+
+    One that was defined again, by a cell of a notebook or a module that was reloaded, is another object.
+    """
+    if isinstance(one, MethodType):
+        return bool(one == other)  # of the same instance
+    one, other = (each.__func__ if isinstance(each, staticmethod) else each for each in (one, other))
+    if one is other or not (isinstance(one, FunctionType) and isinstance(other, FunctionType)):
+        return one is other
+    is_named = "<" not in one.__qualname__  # else a closure: each is of its own
+    return is_named and (one.__module__, one.__qualname__) == (other.__module__, other.__qualname__)
 
 
 class Faults:

@@ -12,6 +12,7 @@ from functools import partial, wraps
 from inspect import Parameter
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, NewType, Protocol, TypedDict, TypeVar
+from unittest.mock import MagicMock, Mock
 
 import numpy as np
 import pytest
@@ -124,6 +125,8 @@ class Idle:
         (staticmethod(embed), "embed is already decorated"),
         (partial(embed), "embed is already decorated"),
         (embed.options(deadline_ms=5), "embed is already decorated"),
+        (Mock(spec=len_of), "got a Mock that says it is one but has no code: .*create_autospec"),
+        (MagicMock(spec=len_of), "got a MagicMock that says it is one but has no code"),
     ],
 )
 def test_what_is_no_batch_function_is_refused_when_it_is_decorated(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -196,8 +197,11 @@ def test_any_mutable_mapping_will_do(flavour: Flavour, kind: str, tmp_path: Path
         "ttl": lambda: cachetools.TTLCache(8, 60),
         "disk": lambda: Disk(str(tmp_path)),
     }[kind]()
-    one = flavour.decorate(lambda items: [item * 2 for item in items], timeout_ms=0, cache=cache)
-    two = flavour.decorate(lambda items: [item * 2 for item in items], timeout_ms=0, cache=cache)
+
+    def double(items: list[int]) -> list[int]:
+        return [item * 2 for item in items]
+
+    one, two = (flavour.decorate(double, timeout_ms=0, cache=cache) for _ in range(2))
     with ThreadPoolExecutor(4) as pool:
         asked = [[(seed * 7 + step) % 20 for step in range(15)] for seed in range(24)]
         answers = list(pool.map(lambda pair: pair[0](pair[1]), zip([one, two] * 12, asked, strict=True)))
@@ -208,3 +212,61 @@ def test_any_mutable_mapping_will_do(flavour: Flavour, kind: str, tmp_path: Path
     assert len(cache) == (20 if kind in {"dict", "disk"} else 8)
     if kind == "disk":
         cache.close()
+
+
+def as_text(items: list[int]) -> list[str]:
+    """Return each item as text."""
+    return [str(item) for item in items]
+
+
+@pytest.mark.parametrize("option", ["cache", "request_cache"])
+def test_two_functions_of_which_the_items_are_the_keys_cannot_have_one_cache(
+    flavour: Flavour, option: str
+) -> None:
+    """Equal items would get the results of the other function. With keys that differ they can."""
+
+    def decorate(function: Any, shared: dict[Any, Any], **options: Any) -> Any:
+        if option == "cache":
+            return flavour.decorate(function, timeout_ms=0, cache=shared, **options)
+        return flavour.decorate(function, timeout_ms=0, **options).options(request_cache=shared)
+
+    shared: dict[Any, Any] = {}
+    text, negative = decorate(as_text, shared), decorate(lambda items: [-item for item in items], shared)
+    assert flavour.call(text, 1) == "1"
+    for _ in range(2):
+        with pytest.raises(TypeError, match=r"<lambda> and as_text have one cache and no cache_key, so .*"):
+            flavour.call(negative, 1)
+    assert shared == {1: "1"}
+    negative = decorate(lambda items: [-item for item in items], shared, cache_key=lambda item: ("-", item))
+    assert [flavour.call(negative, 1), flavour.call(text, 1)] == [-1, "1"]
+    assert flavour.call(decorate(as_text, shared), 1) == "1"
+
+
+def test_closures_of_one_function_cannot_have_one_cache_nor_can_static_methods(flavour: Flavour) -> None:
+    """They have one name, and may give different results; methods of instances have their own keys."""
+    shared: dict[Any, Any] = {}
+
+    def times(factor: int) -> Any:
+        return flavour.decorate(lambda items: [item * factor for item in items], timeout_ms=0, cache=shared)
+
+    twice, thrice = times(2), times(3)
+    assert flavour.call(twice, 1) == 2
+    with pytest.raises(TypeError, match="have one cache"):
+        flavour.call(thrice, 1)
+
+    decorate = partial(flavour.decorate, timeout_ms=0, cache=shared)
+
+    class Model:
+        @decorate
+        def add(self, items: list[int]) -> list[int]:
+            return [item + 1 for item in items]
+
+        @decorate
+        def minus(self, items: list[int]) -> list[int]:
+            return [-item for item in items]
+
+    model = Model()
+    assert [flavour.call(model.add, 1), flavour.call(model.minus, 1)] == [2, -1]
+    still = decorate(staticmethod(as_text))
+    with pytest.raises(TypeError, match="as_text and <lambda> have one cache"):
+        flavour.call(still, 1)

@@ -34,7 +34,7 @@ from tests.kit.figures import (
 USUAL = [
     "A batch costs 4 ms, and each item adds 0.5 ms.",
     "Not all items have a length that can be seen. If the function pads them, set length to a function that returns an item's length.",  # noqa: E501  one sentence
-    "Batches have 20.0 items on average, out of a possible 64; 10% started full.",
+    "Batches have 20.0 items on average, out of a possible 64; 0% started full.",
     "Batches do not wait for more calls now: that would cost more than it saves.",
     "Items have waited 2 ms on average, and 1% of them 2 ms or longer.",
 ]
@@ -366,10 +366,10 @@ CHANGED = [
         {"configured": stats(total_batches=99)},
     ),
     Example(
-        "Batches have 2.0 items on average, out of a possible 4; 50% started full.",
+        "Batches have 3.0 items on average, out of a possible 4; 50% started full.",
         {
             "total_batches": 110,
-            "batch_size": sizes(of_2=10, of_10=50, of_30=50),
+            "batch_size": sizes(of_2=5, of_4=5, of_10=50, of_30=50),
             "closed": {"full": 15, "no gain": 95},
             "configured": stats(),
         },

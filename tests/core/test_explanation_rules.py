@@ -165,6 +165,14 @@ def test_what_came_before_options_were_changed_is_not_said_of_them() -> None:
     assert "3 items were refused" in said
 
 
+def test_a_batch_that_takes_fewer_items_than_wait_does_not_start_full() -> None:
+    """Though it started as enough items waited: more would have been late, or not fit into memory."""
+    said = explain(stats(closed=ALL_FULL, total_refused=9), Options(batch_size=64))
+    assert "out of a possible 64; 0% started full." in said
+    some = stats(closed=ALL_FULL, batch_size=sizes(of_12=97, of_64=3))
+    assert "out of a possible 64; 3% started full." in explain(some, Options(batch_size=64))
+
+
 def test_nothing_follows_from_lengths_of_batches_of_one() -> None:
     """They have no padding."""
     alone = stats(**ALONE | {"padding": Padding(100, 100)})

@@ -253,7 +253,7 @@ class _Checks:
         return (
             abs(number(mean) - fmean(run.size for run in runs)) < 0.051
             and number(most) == self.options.batch_size >= max(run.size for run in runs)
-            and abs(number(full) - 100 * fmean(run.reason == "full" for run in runs)) < 0.51
+            and abs(number(full) - 100 * fmean(run.size == number(most) for run in runs)) < 0.51
         )
 
     def larger(self, percent: str) -> bool:

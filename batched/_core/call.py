@@ -217,11 +217,6 @@ class Call(TaskAwaitable):
         """Whether no caller waits for it any more, because of a deadline; it may yet be in the inbox."""
         return self.left == "expired" or (self.parent is not None and self.parent.has_expired)
 
-    @property
-    def whole_size(self) -> int:
-        """How many items the caller asked for at once, where this call is a part of that."""
-        return self.size
-
     def enter(self, batcher: Any) -> Sequence[Call]:  # noqa: ARG002  of calls that a cache may answer
         """Return the calls to queue in the place of this one."""
         return (self,)
@@ -310,7 +305,7 @@ class Call(TaskAwaitable):
             if self.error is None or place < self.failed_at:
                 self.error = error
                 self.failed_at = place
-                self.note = note_of_item(place, self.whole_size) if is_known else None
+                self.note = note_of_item(place, self.whole.size) if is_known else None
             self.missing -= stop - start  # last: its caller may be looking
         return not self.missing
 

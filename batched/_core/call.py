@@ -5,26 +5,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, MappingView, Sequence
 from contextvars import Context, ContextVar, copy_context
-from enum import Enum
 from typing import Any, Literal, Protocol, Self, TypeAlias
 from weakref import ProxyTypes
 
 from batched._core.task_awaitable import TaskAwaitable
 from batched.errors import is_error
-
-
-class Done(Enum):
-    """The type of `DONE`."""
-
-    DONE = "DONE"
-
-    def __repr__(self) -> str:
-        return "batched.DONE"
-
-
-DONE = Done.DONE
-"""What a batch function that streams yields in place of a piece for an item that has ended."""
-
 
 _EMPTY = Context()
 

@@ -8,8 +8,7 @@ from batched._api.lists import BatchedFunction, dynamically
 from batched._api.streams import AsyncStream, Stream
 from batched._api.workers import Workers, WorkersStats
 from batched._core.batch_record import BatchRecord
-from batched._core.call import DONE, Done
-from batched._core.change import Change
+from batched._core.change import DONE, Change, Done
 from batched._core.stats import Stats
 from batched._drivers.current_batch import CurrentBatch, current_batch
 from batched._drivers.current_worker import Worker, current_worker

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import TypeVar as DefaultTypeVar
 
-    from batched._core.call import Done
+    from batched._core.change import Done
 
     F_co = DefaultTypeVar("F_co", covariant=True, default=Any)
     """The type of the decorated function itself. An annotation leaves it out: `BatchedFunction[str, int]`."""

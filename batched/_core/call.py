@@ -5,26 +5,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, MappingView, Sequence
 from contextvars import Context, ContextVar, copy_context
-from enum import Enum
 from typing import Any, Literal, Protocol, Self, TypeAlias
 from weakref import ProxyTypes
 
 from batched._core.task_awaitable import TaskAwaitable
 from batched.errors import is_error
-
-
-class Done(Enum):
-    """The type of `DONE`."""
-
-    DONE = "DONE"
-
-    def __repr__(self) -> str:
-        return "batched.DONE"
-
-
-DONE = Done.DONE
-"""What a batch function that streams yields in place of a piece for an item that has ended."""
-
 
 _EMPTY = Context()
 
@@ -217,11 +202,6 @@ class Call(TaskAwaitable):
         """Whether no caller waits for it any more, because of a deadline; it may yet be in the inbox."""
         return self.left == "expired" or (self.parent is not None and self.parent.has_expired)
 
-    @property
-    def whole_size(self) -> int:
-        """How many items the caller asked for at once, where this call is a part of that."""
-        return self.size
-
     def enter(self, batcher: Any) -> Sequence[Call]:  # noqa: ARG002  of calls that a cache may answer
         """Return the calls to queue in the place of this one."""
         return (self,)
@@ -310,7 +290,7 @@ class Call(TaskAwaitable):
             if self.error is None or place < self.failed_at:
                 self.error = error
                 self.failed_at = place
-                self.note = note_of_item(place, self.whole_size) if is_known else None
+                self.note = note_of_item(place, self.whole.size) if is_known else None
             self.missing -= stop - start  # last: its caller may be looking
         return not self.missing
 

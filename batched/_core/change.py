@@ -1,11 +1,25 @@
-"""What has changed of a batch between two steps of its generator."""
+"""What a generator says of an item that has ended, and what it is told of its batch between two steps."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
+
+
+class Done(Enum):
+    """The type of `DONE`."""
+
+    DONE = "DONE"
+
+    def __repr__(self) -> str:
+        return "batched.DONE"
+
+
+DONE = Done.DONE
+"""What a batch function that streams yields in place of a piece for an item that has ended."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -105,8 +105,8 @@ class Queue:
         items = large_items = 0
         for call in calls:
             large = call.bulk
-            if large is None:
-                large = (call.size if call.parent is None else call.whole_size) > threshold
+            if large is None:  # a part of a list is of the class of that
+                large = (call.size if call.parent is None else call.whole.size) > threshold
             call.large = large
             items += call.waiting
             if large:

@@ -13,8 +13,8 @@ from typing import Any, cast
 
 from batched._core.batch import Batch
 from batched._core.batcher import Batcher
-from batched._core.call import DONE, Call, Slice
-from batched._core.change import NO_CHANGE, OVER, Change
+from batched._core.call import Call, Slice
+from batched._core.change import DONE, NO_CHANGE, OVER, Change
 from batched._core.halves import cut_at
 from batched._core.hooks import Run
 from batched._policy.joining import Joining

@@ -25,7 +25,6 @@ from batched._parts.layers import (
     Layer,
     LayeredCollator,
     Sharing,
-    SharingAsGiven,
     key_from,
     of_each,
 )
@@ -64,9 +63,9 @@ class CachingCollator(LayeredCollator):
 
     def take_given_tenants(self) -> None:
         """Have calls of `GIVEN_TENANT`, where there is one: a call that runs in their place has it too."""
-        super().take_given_tenants()
         if not any(isinstance(each, Sharing) for each in self.layers):
-            self.layers.append(SharingAsGiven(None))
+            self.layers.append(Sharing(self.inner, None, self._name))
+        super().take_given_tenants()
 
     def let_callers_ask(self) -> None:
         """Have callers, which must be tasks, ask and tell a cache that is no mapping: they can await it."""

@@ -30,11 +30,6 @@ class Part(Call):
         """The list that it is a part of."""
         return self.parent  # type: ignore[return-value]
 
-    @property
-    def whole_size(self) -> int:
-        """How many items the parent has: a large list stays a large call when it is divided."""
-        return self.parent.size  # type: ignore[union-attr,no-any-return]
-
     def place_of(self, at: int) -> int:
         """Return the place in the list of the item that is `at` this place here."""
         return self.places[at]

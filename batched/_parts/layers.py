@@ -102,39 +102,29 @@ class Grouping(Layer):
 
 
 class Sharing(Layer):
-    """A layer: calls know the tenant that `fair_by` gives for their first item."""
+    """A layer: calls know the tenant that `fair_by`, if there is one, gives for their first item."""
 
-    def __init__(self, collator: Divisible, fair_by: Callable[..., Hashable], name: str) -> None:
+    def __init__(self, collator: Divisible, fair_by: Callable[..., Hashable] | None, name: str) -> None:
         self._collator = collator
         self._fair_by = fair_by
-        self._takes_item = takes_item(fair_by)
+        self._takes_item = fair_by is not None and takes_item(fair_by)
         self._what = f"{name}: fair_by"
+        self.takes_given: bool = False
+        """Whether the function is served: then its server gives calls of clients their tenant."""
 
     def values(self, call: Call) -> list[Any]:
-        """Have `call` know the tenant of its first item; return that for each item."""
+        """Have `call` know its tenant, if it has one; return that for each item."""
+        given = GIVEN_TENANT.get() if self.takes_given else None
+        if given is not None:
+            (call.tenant,) = given
+            return [call.tenant] * call.size
+        if self._fair_by is None:
+            return [None] * call.size
         first = next(iter(self._collator.items(call)), None)
         if first is None:  # an empty list, which is not queued
             return []
         args, named = first if self._takes_item else ((), {})
         call.tenant = key_from(self._fair_by, self._what, args, named)
-        return [call.tenant] * call.size
-
-
-class SharingAsGiven(Sharing):
-    """The same for a function that is served: calls of clients have the tenant that their server gives.
-
-    Others have that of the function's own `fair_by`, if there is one.
-    """
-
-    def __init__(self, own: Sharing | None) -> None:
-        self._own = own
-
-    def values(self, call: Call) -> list[Any]:
-        """Have `call` know its tenant, if it has one; return that for each item."""
-        given = GIVEN_TENANT.get()
-        if given is None:
-            return [None] * call.size if self._own is None else self._own.values(call)
-        (call.tenant,) = given
         return [call.tenant] * call.size
 
 
@@ -229,7 +219,9 @@ class LayeredCollator:
 
     def take_given_tenants(self) -> None:
         """Have calls of `GIVEN_TENANT`, where there is one, and ask `fair_by` for the others."""
-        self.layers[:] = [SharingAsGiven(each) if type(each) is Sharing else each for each in self.layers]
+        for layer in self.layers:
+            if isinstance(layer, Sharing):
+                layer.takes_given = True
 
     def collate(self, batch: Batch) -> Any:
         """Return the batch function's argument."""

@@ -16,8 +16,8 @@ from batched._collate.columns import ColumnCollator
 from batched._collate.copies import CopyingCollator
 from batched._collate.used_up import is_used_up
 from batched._core.batch import Batch
-from batched._core.call import DONE, Call
-from batched._core.change import OVER, Change
+from batched._core.call import Call
+from batched._core.change import DONE, OVER, Change
 from batched._core.options import ArrayOptions, Options
 from batched._drivers.generators import run_steps
 from batched._drivers.thread import ThreadDriver

@@ -15,8 +15,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from batched._collate.lists import ListCollator
 from batched._core.batch import Batch
-from batched._core.call import DONE, Call
-from batched._core.change import OVER, Change
+from batched._core.call import Call
+from batched._core.change import DONE, OVER, Change
 from batched._core.counters import Counters
 from batched._core.effects import Effects
 from batched._core.keyed_queues import KeyedQueues

@@ -22,6 +22,7 @@ from batched._core.batch import Batch
 from batched._core.shared_turns import Account, Seat, SharedTurns
 from batched._drivers.current_batch import DROP_DEPARTED
 from batched._drivers.runners import Runners
+from batched._drivers.semaphores import new_semaphore
 from batched._drivers.step_lock import is_outdated
 from batched._drivers.workers import Work
 from batched._logs import log
@@ -227,8 +228,7 @@ class SharedWorkers(Seat):
 
     def join(self) -> None:
         """Wait until all calls of this function have ended; the workers go on."""
-        gate = _thread.allocate_lock()
-        gate.acquire()
+        gate = new_semaphore()
         if self.call_when_ended(gate.release):
             gate.acquire()
 

@@ -174,12 +174,11 @@ class SharedWorkers(Seat):
         self._pool = pool
         self._agenda = pool.agenda
         self.dispatcher = dispatcher
-        self._when_ended = when_ended
         self.idents: set[int] = pool.idents
         self.until: float = 0.0
         self.ended: bool = False
         self._made_with = _thread.allocate_lock()  # tells of which kind the locks are
-        self._then: list[Callable[[], object]] = []
+        self._then: list[Callable[[], object]] = [when_ended]
 
     # -- for callers, without the lock --------------------------------------------------------------------
 
@@ -341,6 +340,5 @@ class SharedWorkers(Seat):
             then, self._then = self._then, []
         # A worker may have noted it at the end of its last batch, with no reason to wake the one that looks.
         self._agenda.asking.pop(self, None)
-        self._when_ended()
         for callback in then:
             callback()

@@ -165,13 +165,12 @@ class Workers(TurnTakers):
     def __init__(self, work: Work, most: int, when_ended: Callable[[], object]) -> None:
         self._work = work
         self._batcher = work.batcher
-        self._when_last_ended = when_ended
         self.most: int = most
         self._indices: dict[threading.Thread, int] = {}
         self.idents: set[int] = set()
         self._last_look = 0  # the worker that has looked last: what it has found still holds
         self._may_start = False  # `set_most` has left it to the worker with the turn to start another
-        self.then: list[Callable[[], object]] = []
+        self._then: list[Callable[[], object]] = [when_ended]
         """What to call when the last worker has ended."""
         self.begin()
 
@@ -211,7 +210,7 @@ class Workers(TurnTakers):
         with self.lock.later, self.lock:
             if not self.members and not self.idents:
                 return False
-            self.then.append(callback)
+            self._then.append(callback)
         return True
 
     def end(self) -> None:
@@ -330,9 +329,8 @@ class Workers(TurnTakers):
             # A worker that was one too many may end after the last one.
             then: list[Callable[[], object]] = []
             if not self.idents:
-                then, self.then = self.then, then
+                then, self._then = self._then, then
         self._start()  # answers calls that came after the last look at `arriving`
-        self._when_last_ended()
         for callback in then:
             callback()
 

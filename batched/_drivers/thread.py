@@ -343,6 +343,7 @@ class ThreadDriver(Driver):
 
     async def aclose(self) -> None:
         """As `shutdown()`, without blocking the event loop."""
+        self.check_outside()
         self.shutdown(wait=False, cancel_futures=False)
         loop = asyncio.get_running_loop()
         ended = loop.create_future()

@@ -90,9 +90,6 @@ class RemoteDriver(Driver):
         if self.closed:
             raise self.closed_error()
 
-    def check_outside(self) -> None:
-        """Do nothing: no batch runs here."""
-
     def closed_error(self) -> ClosedError:
         """Return what calls raise after the end."""
         return ClosedError(f"{self.name} was shut down in this process and takes no more calls here")

@@ -351,9 +351,7 @@ class DecoratedFunction(Bindable[DriverT]):
             ClosedError: It was called inside the batch function itself, which would wait for its own end.
 
         """
-        driver = self._driver
-        driver.check_outside()
-        await driver.aclose()
+        await self._driver.aclose()
 
 
 async def answer_with_cache(driver: Driver, call: Any, name: str, *, waits: bool = False) -> None:

@@ -59,7 +59,7 @@ def remake(
     func: Callable[..., Any],
     options: Options,
     call_options: CallOptions,
-    is_static: bool = False,  # noqa: FBT001, FBT002  older pickles do not say
+    is_static: bool,  # noqa: FBT001
 ) -> Any:
     """Return the decorated function of `func`."""
     if getattr(func, "__name__", None) == "plain_function":

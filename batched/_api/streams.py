@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from contextvars import Context
 from typing import Any, Generic, NoReturn, Self, TypeVar
 
@@ -17,6 +16,7 @@ from batched._clock import monotonic
 from batched._core.call import Call
 from batched._drivers.alarms import watch
 from batched._drivers.private_python import running_loop_or_none
+from batched._drivers.semaphores import release
 from batched._drivers.thread import ThreadDriver, seconds_left
 from batched.errors import for_iterator
 
@@ -108,10 +108,7 @@ class Stream(_Consumer[T]):
         return found
 
     def _wake(self) -> None:
-        waiter = self._call.waiter
-        if waiter.locked():
-            with suppress(RuntimeError):  # another thread was faster
-                waiter.release()
+        release(self._call.waiter)
 
 
 class Bell(asyncio.Event):

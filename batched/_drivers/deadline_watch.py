@@ -18,6 +18,7 @@ from batched._clock import monotonic
 from batched._core.call import Call
 from batched._core.lazy_heap import DeadlineHeap
 from batched._drivers.fork_and_exit import NO_THREAD, new_thread, start_thread
+from batched._drivers.semaphores import new_semaphore, release
 from batched._drivers.step_lock import is_outdated
 from batched._logs import log_error
 
@@ -40,8 +41,7 @@ class DeadlineWatch:
         self._renew_locks()
 
     def _renew_locks(self) -> None:
-        self._wake = _thread.allocate_lock()  # a binary semaphore: released means "look again"
-        self._wake.acquire()
+        self._wake = new_semaphore()
         self._is_watched = _thread.allocate_lock()  # held by the thread that watches
 
     def add(self, call: Call, deadline: float) -> None:
@@ -49,19 +49,14 @@ class DeadlineWatch:
         self._added.append((ref(call), deadline))
         # The thread writes `_until` before and after it empties `_added`, so either side sees the other.
         if deadline < self._until or len(self._added) > _MOST_ADDED:
-            self._look()
+            release(self._wake)
         if not self._has_thread:
             self._start()
 
     def stop(self) -> None:
         """End the thread, for good: all calls are answered."""
         self._is_stopped = True
-        self._look()
-
-    def _look(self) -> None:
-        if self._wake.locked():
-            with contextlib.suppress(RuntimeError):  # another caller was faster
-                self._wake.release()
+        release(self._wake)
 
     def _start(self) -> None:
         try:

@@ -219,6 +219,7 @@ class LoopDriver(Driver):
 
         A loop that stops meanwhile is not waited for.
         """
+        self.check_outside()
         self._close()
         await self._drain(self.dispatchers())
 

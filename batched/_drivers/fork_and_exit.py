@@ -16,6 +16,7 @@ from batched._drivers.private_python import (
     free_lock_of_starts,
     holds_lock_of_starts,
 )
+from batched._drivers.semaphores import new_semaphore
 from batched._locks import in_child
 
 
@@ -100,9 +101,7 @@ def park_at_exit() -> None:
     if _exiting and threading.current_thread().daemon:
         me = _thread.get_ident()
         if all(me not in worker.idents for worker in _workers()):
-            parked = _thread.allocate_lock()
-            parked.acquire()
-            parked.acquire()
+            new_semaphore().acquire()
 
 
 def at_exit() -> None:

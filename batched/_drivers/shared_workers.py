@@ -22,6 +22,7 @@ from batched._core.batch import Batch
 from batched._core.shared_turns import Account, Seat, SharedTurns
 from batched._drivers.current_batch import DROP_DEPARTED
 from batched._drivers.runners import Runners
+from batched._drivers.semaphores import new_semaphore
 from batched._drivers.step_lock import is_outdated
 from batched._drivers.workers import Work
 from batched._logs import log
@@ -173,12 +174,11 @@ class SharedWorkers(Seat):
         self._pool = pool
         self._agenda = pool.agenda
         self.dispatcher = dispatcher
-        self._when_ended = when_ended
         self.idents: set[int] = pool.idents
         self.until: float = 0.0
         self.ended: bool = False
         self._made_with = _thread.allocate_lock()  # tells of which kind the locks are
-        self._then: list[Callable[[], object]] = []
+        self._then: list[Callable[[], object]] = [when_ended]
 
     # -- for callers, without the lock --------------------------------------------------------------------
 
@@ -227,8 +227,7 @@ class SharedWorkers(Seat):
 
     def join(self) -> None:
         """Wait until all calls of this function have ended; the workers go on."""
-        gate = _thread.allocate_lock()
-        gate.acquire()
+        gate = new_semaphore()
         if self.call_when_ended(gate.release):
             gate.acquire()
 
@@ -341,6 +340,5 @@ class SharedWorkers(Seat):
             then, self._then = self._then, []
         # A worker may have noted it at the end of its last batch, with no reason to wake the one that looks.
         self._agenda.asking.pop(self, None)
-        self._when_ended()
         for callback in then:
             callback()

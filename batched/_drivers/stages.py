@@ -22,6 +22,7 @@ from batched._drivers.circles import LINES, Line, forget_worker, note_worker
 from batched._drivers.current_batch import are_left
 from batched._drivers.driver import Driver
 from batched._drivers.fork_and_exit import NO_THREAD, new_thread, start_thread
+from batched._drivers.semaphores import new_semaphore, release
 from batched._drivers.stages_in_turn import StagesInTurn, ThreadPassage
 from batched._drivers.workers import Workers
 from batched._features.overlap import Overlap
@@ -49,8 +50,7 @@ class _StageThread:
 
     def renew_locks(self) -> None:
         """Make its lock anew; only while there is no thread."""
-        self._wake = _thread.allocate_lock()  # a binary semaphore: released means "look again"
-        self._wake.acquire()
+        self._wake = new_semaphore()
 
     def start(self) -> bool:
         """Start the thread if there is none; return whether there is one: there may be no more."""
@@ -78,11 +78,8 @@ class _StageThread:
 
     def wake(self) -> None:
         """Have it take a step, if there is a thread."""
-        if self.start() and self._wake.locked():
-            try:  # noqa: SIM105
-                self._wake.release()
-            except RuntimeError:  # another thread was faster
-                pass
+        if self.start():
+            release(self._wake)
 
     def end(self) -> None:
         """End the thread, and wait for it."""
@@ -314,8 +311,7 @@ class StagedThreadDispatcher(StagesInTurn):
                 lacks = batcher.wake_after
                 if isinstance(found, Batch):
                     passage = ThreadPassage(found)
-                    passage.is_ready = _thread.allocate_lock()
-                    passage.is_ready.acquire()
+                    passage.is_ready = new_semaphore()
                     self._ahead = passage
             if passage is None:
                 has_come = lacks is not None and len(batcher.arriving) >= lacks

@@ -28,6 +28,7 @@ from batched._drivers.deadline_watch import DeadlineWatch
 from batched._drivers.driver import Driver
 from batched._drivers.fork_and_exit import park_at_exit
 from batched._drivers.private_python import running_loop_or_none
+from batched._drivers.semaphores import new_semaphore
 from batched._drivers.shared_workers import SharedWorkers, WorkerTimes
 from batched._drivers.stages import StagedThreadDispatcher
 from batched._drivers.stages_in_turn import StagesInTurn
@@ -251,7 +252,7 @@ class ThreadDriver(Driver):
                 f"{self.name} was called by {_AMID_STEP}, where it would wait for itself; use submit"
             )
         call.waits_at = None
-        call.waiter = waiter = _thread.allocate_lock()
+        call.waiter = waiter = _thread.allocate_lock()  # not by `new_semaphore`: one frame of each call
         waiter.acquire()
         self.push(call, waits)
 
@@ -290,8 +291,7 @@ class ThreadDriver(Driver):
         for call in calls:
             call.note_context()
             call.waits_at = call._loop = loop  # noqa: SLF001  tasks look for it by this name
-            call.waiter = waiter = _thread.allocate_lock()
-            waiter.acquire()
+            call.waiter = new_semaphore()
         self.dispatcher.take_step(lambda batcher: batcher.run_aside(batches))
         self.workers.wake()
         return calls
@@ -343,6 +343,7 @@ class ThreadDriver(Driver):
 
     async def aclose(self) -> None:
         """As `shutdown()`, without blocking the event loop."""
+        self.check_outside()
         self.shutdown(wait=False, cancel_futures=False)
         loop = asyncio.get_running_loop()
         ended = loop.create_future()

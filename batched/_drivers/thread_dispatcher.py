@@ -22,6 +22,7 @@ from batched._drivers.driver import Driver
 from batched._drivers.fork_and_exit import is_exiting
 from batched._drivers.generators import run_steps
 from batched._drivers.runners import Runners
+from batched._drivers.semaphores import new_semaphore, release
 from batched._drivers.shared_workers import SharedWorkers, WorkerTimes
 from batched._drivers.step_lock import new_step_lock
 from batched._drivers.wakeups import settle, wake
@@ -214,8 +215,7 @@ class ThreadDispatcher(Work):
                 batcher = self.batcher
                 arrived = batcher.admit(call, wait=wait, of_map=of_map)
                 if not arrived:
-                    self.blocked[call] = gate = _thread.allocate_lock()
-                    gate.acquire()
+                    self.blocked[call] = gate = new_semaphore()
             if not arrived or batcher.wakes(call):
                 self.workers.wake()
         except BaseException as error:
@@ -241,8 +241,7 @@ class ThreadDispatcher(Work):
     def _let_in(self, calls: list[Call]) -> None:
         for call in calls:
             if gate := self.blocked.get(call):
-                with contextlib.suppress(RuntimeError):  # it has been released before a Ctrl-C
-                    gate.release()
+                release(gate)
                 self.blocked.pop(call, None)
 
     def _moved(self) -> None:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import _thread
 import asyncio
-import contextlib
 from collections.abc import Callable
 from contextvars import Context
 from typing import Protocol
 
 from batched._clock import is_replaced, monotonic
 from batched._drivers.fork_and_exit import new_thread, start_thread
+from batched._drivers.semaphores import new_semaphore, release
 from batched._drivers.wakeups import ask
 
 
@@ -47,8 +47,7 @@ class _ThreadTimer:
         self, loop: asyncio.AbstractEventLoop, delay: float, callback: Callable[..., object], *args: object
     ) -> None:
         self._call: Callable[[], object] | None = lambda: callback(*args)
-        self._cancelled = _thread.allocate_lock()
-        self._cancelled.acquire()
+        self._cancelled = new_semaphore()
         start_thread(new_thread("batched timer", self._wait, loop, delay))
 
     def _wait(self, loop: asyncio.AbstractEventLoop, delay: float) -> None:
@@ -63,5 +62,4 @@ class _ThreadTimer:
     def cancel(self) -> None:
         """Call nothing."""
         self._call = None
-        with contextlib.suppress(RuntimeError):  # it has been cancelled before
-            self._cancelled.release()
+        release(self._cancelled)

@@ -28,6 +28,7 @@ from batched._drivers.circles import forget_worker, note_worker
 from batched._drivers.current_worker import BROKEN, OF_THREAD, Worker
 from batched._drivers.fork_and_exit import NO_THREAD, HasThreads, new_thread, register
 from batched._drivers.runners import Runners
+from batched._drivers.semaphores import release
 from batched._drivers.shared_workers import Agenda, SharedWorkers
 from batched._drivers.step_lock import StepLock, new_step_lock
 from batched._drivers.workers import TurnTakers
@@ -155,7 +156,7 @@ class WorkerPool(TurnTakers):
     def _let_go(self, _: object) -> None:
         self.closed = True
         if self.members:
-            self._wake_sleeper()
+            release(self._wake)
 
     # -- functions ----------------------------------------------------------------------------------------
 
@@ -168,7 +169,7 @@ class WorkerPool(TurnTakers):
         if not self.members:
             self._start()
         else:
-            self._wake_sleeper()
+            release(self._wake)
 
     @property
     def idle(self) -> int:
@@ -250,7 +251,7 @@ class WorkerPool(TurnTakers):
             if (driver := reference()) is not None:
                 driver.shutdown(wait=False, cancel_futures=cancel_futures)
         if self.members:
-            self._wake_sleeper()
+            release(self._wake)
         if wait:
             self.join()
 
@@ -416,7 +417,7 @@ class WorkerPool(TurnTakers):
             is_last = not self.members
         for future in told:
             future.set_exception(error)
-        self._wake_sleeper()  # the next one may have to end too
+        release(self._wake)  # the next one may have to end too
         if is_last and self.agenda.asking:
             self._start()
 

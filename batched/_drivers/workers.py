@@ -15,6 +15,7 @@ from batched._drivers.circles import forget_worker, note_worker
 from batched._drivers.dispatcher import Dispatcher
 from batched._drivers.fork_and_exit import NO_THREAD, new_thread, start_thread
 from batched._drivers.private_python import frames_of_threads
+from batched._drivers.semaphores import new_semaphore, release
 from batched._drivers.step_lock import StepLock, is_outdated
 from batched._logs import log_error
 
@@ -78,8 +79,7 @@ class TurnTakers(ABC):
 
     def renew_locks(self) -> None:
         """Make the locks anew. Only while there is no thread."""
-        self._wake = _thread.allocate_lock()  # a binary semaphore: released means "look again"
-        self._wake.acquire()
+        self._wake = new_semaphore()  # of the worker that has the turn
         self._turn = _thread.allocate_lock()  # held by the thread that looks for the next batch
 
     def join(self) -> None:
@@ -92,12 +92,6 @@ class TurnTakers(ABC):
                 return
             for thread in alive:  # meanwhile others may start, for calls in the queue
                 thread.join()
-
-    def _wake_sleeper(self) -> None:
-        """Wake the worker that has the turn, if it sleeps with it."""
-        if self._wake.locked():
-            with contextlib.suppress(RuntimeError):  # another caller was faster
-                self._wake.release()
 
     def _start(self) -> None:
         """Start a worker for the first call; if none can start, turn away the calls that wait."""
@@ -139,7 +133,7 @@ class TurnTakers(ABC):
         with self.lock.later, self.lock:
             self.waiting_for_turn += 1
         if self._has_asides():
-            self._wake_sleeper()
+            release(self._wake)
         self._turn.acquire()
         with self.lock.later, self.lock:
             self.waiting_for_turn -= 1
@@ -148,9 +142,7 @@ class TurnTakers(ABC):
         """Have another worker look: there are batches for it alone."""
         self._turn.release()
         try:
-            gate = _thread.allocate_lock()
-            gate.acquire()
-            gate.acquire(True, _PAUSE_S)  # noqa: FBT003
+            new_semaphore().acquire(True, _PAUSE_S)  # noqa: FBT003
         finally:
             self._wait_for_turn()
 
@@ -173,13 +165,12 @@ class Workers(TurnTakers):
     def __init__(self, work: Work, most: int, when_ended: Callable[[], object]) -> None:
         self._work = work
         self._batcher = work.batcher
-        self._when_last_ended = when_ended
         self.most: int = most
         self._indices: dict[threading.Thread, int] = {}
         self.idents: set[int] = set()
         self._last_look = 0  # the worker that has looked last: what it has found still holds
         self._may_start = False  # `set_most` has left it to the worker with the turn to start another
-        self.then: list[Callable[[], object]] = []
+        self._then: list[Callable[[], object]] = [when_ended]
         """What to call when the last worker has ended."""
         self.begin()
 
@@ -219,7 +210,7 @@ class Workers(TurnTakers):
         with self.lock.later, self.lock:
             if not self.members and not self.idents:
                 return False
-            self.then.append(callback)
+            self._then.append(callback)
         return True
 
     def end(self) -> None:
@@ -338,9 +329,8 @@ class Workers(TurnTakers):
             # A worker that was one too many may end after the last one.
             then: list[Callable[[], object]] = []
             if not self.idents:
-                then, self.then = self.then, then
+                then, self._then = self._then, then
         self._start()  # answers calls that came after the last look at `arriving`
-        self._when_last_ended()
         for callback in then:
             callback()
 

@@ -22,6 +22,7 @@ from batched._drivers.blocking import LoopWarning
 from batched._drivers.deadline_watch import DeadlineWatch
 from batched._drivers.driver import Driver
 from batched._drivers.private_python import running_loop_or_none
+from batched._drivers.semaphores import new_semaphore
 from batched._drivers.thread import wait_for
 from batched._drivers.wakeups import wake_callers
 from batched._remote.addresses import Address
@@ -89,9 +90,6 @@ class RemoteDriver(Driver):
         if self.closed:
             raise self.closed_error()
 
-    def check_outside(self) -> None:
-        """Do nothing: no batch runs here."""
-
     def closed_error(self) -> ClosedError:
         """Return what calls raise after the end."""
         return ClosedError(f"{self.name} was shut down in this process and takes no more calls here")
@@ -149,8 +147,7 @@ class RemoteDriver(Driver):
         call = Call().begin(None, None, 1, False, now)  # noqa: FBT003
         call.deadline = now + links.terms.still_s
         call.waits_at = None
-        call.waiter = waiter = _thread.allocate_lock()
-        waiter.acquire()
+        call.waiter = new_semaphore()
         links.send(call, self, Request(Kind.ASK, 0, None, question.encode(), []))
         try:
             self.collect(call)

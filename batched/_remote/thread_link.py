@@ -8,6 +8,7 @@ import socket
 
 from batched._core.call import Call
 from batched._drivers.fork_and_exit import new_thread
+from batched._drivers.semaphores import new_semaphore, release
 from batched._drivers.step_lock import new_step_lock
 from batched._drivers.wakeups import wake_callers
 from batched._logs import log_error
@@ -30,8 +31,7 @@ class ThreadLink(Link):
         self._rest: list[Bytes] = []
         """What the socket had no room for: while there is something, only the thread that writes sends."""
         self._has_rest: _thread.LockType | None = None
-        self._closes = _thread.allocate_lock()  # binary semaphores, which finalizers may release at any time
-        self._closes.acquire()
+        self._closes = new_semaphore()
         self._reads_in = 0
 
     @property
@@ -144,8 +144,7 @@ class ThreadLink(Link):
     def close(self) -> None:
         """End the connection, and the pause before another attempt to connect."""
         super().close()
-        with contextlib.suppress(RuntimeError):  # it has been closed before
-            self._closes.release()
+        release(self._closes)
 
     def forget(self) -> None:
         """Close the socket in the child of a fork, where it would keep the connection of the parent open."""
@@ -180,8 +179,7 @@ class ThreadLink(Link):
             self.end(error, told, again=again)
             peer, self.socket = self.socket, None
         if self._has_rest is not None:
-            with contextlib.suppress(RuntimeError):
-                self._has_rest.release()
+            release(self._has_rest)
         if peer is not None:
             peer.close()
         wake_callers(told, "")

@@ -187,8 +187,9 @@ def _of(driver: Driver) -> list[_Inline]:
     return [each for each in [*_at_work] if each.driver is driver]
 
 
-def _check_outside(driver: Driver) -> None:
+def _check_outside(driver: ThreadDriver | LoopDriver) -> None:
     """Raise inside of a batch of `driver`, which cannot wait for its own end."""
+    driver.check_outside()
     outer = known_batch()
     if outer is not None and _running.get(outer) is driver:
         raise ClosedError(f"{driver.name} cannot wait for its shutdown from inside its own batch function")

@@ -13,7 +13,7 @@ import pytest
 
 import batched
 import batched.inference
-from batched._drivers import workers as workers_module
+from batched._drivers import semaphores
 from batched._drivers.fork_and_exit import NO_THREAD
 from tests.kit.effort import times
 from tests.kit.gate import PATIENCE_S, Gate, turns, turns_until, until
@@ -165,8 +165,8 @@ class NotingLock:
 def test_an_idle_worker_never_wakes(monkeypatch: pytest.MonkeyPatch, timeout_ms: float) -> None:
     """Between calls the worker waits without a limit, with a window and without."""
     limits: list[float] = []
-    locks = SimpleNamespace(allocate_lock=lambda: NotingLock(limits), get_ident=_thread.get_ident)
-    monkeypatch.setattr(workers_module, "_thread", locks)
+    locks = SimpleNamespace(allocate_lock=lambda: NotingLock(limits))
+    monkeypatch.setattr(semaphores, "_thread", locks)
     fn = batched.dynamically(Gate(), timeout_ms=timeout_ms)
     for calls in (1, 2):
         assert fn(calls) == calls

@@ -103,7 +103,7 @@ def deadline(ms: float) -> Deadline:
             f"batched.deadline takes milliseconds before it decorates {ms.__qualname__}: write "
             f"`@batched.deadline(200)`"
         )
-    return Deadline(_check("ms", ms))
+    return Deadline(_check("batched.deadline", ms))
 
 
 class Deadline:

@@ -99,7 +99,7 @@ class Profile:
             best_ms = min(each.item_ms for each in self.measured)
             alone_ms = self.measured[0].item_ms
             why = f"an item takes {alone_ms:.3g} ms alone, and at best {best_ms:.3g} ms in a batch"
-            call = f", and a call {_CALL_MS} ms" if self.gain >= _LEAST_GAIN else ""
+            call = f", to which a call adds {_CALL_MS} ms" if self.gain >= _LEAST_GAIN else ""
             return [f"Do not batch {self.name}: {why}{call}."]
         which = "items of similar length" if self.length_ms else "items"
         larger = "gain little" if self.batch_size < self.measured[-1].size else "were not tried"

@@ -349,6 +349,15 @@ class Bindable(Generic[DriverT]):
             self._check_request_cache()
         return self._view(self._owner(), call_options=options)
 
+    def _for_block(self) -> Self:
+        """Return this object, which a `with` block is to shut down; `TypeError` if it has call options."""
+        if self._shared.call_options != NO_OPTIONS:
+            raise TypeError(
+                f"`with fn.options(...):` would shut down {self._name} for all callers: write `with fn:` for "
+                f"that, and `with batched.deadline(ms):` for a block of calls with a deadline"
+            )
+        return self
+
     def _check_request_cache(self) -> None:
         """Raise if calls of this function cannot have a cache for their request."""
         settings = self._shared.settings

@@ -121,7 +121,7 @@ def deadline(ms: float) -> Deadline:
         raise TypeError(
             f"batched.deadline takes milliseconds before it decorates {name}: write `@batched.deadline(200)`"
         )
-    return Deadline(_check("ms", ms))
+    return Deadline(_check("batched.deadline", ms))
 
 
 class Deadline:

@@ -81,10 +81,12 @@ class ColumnCollator(ListCollator):
         lists = [column for column in columns if isinstance(column, list)]
         if not lists:
             return call
-        if len(lists) < len(columns) or len(set(map(len, lists))) > 1:
+        lengths = set(map(len, lists))
+        if len(lists) < len(columns) or len(lengths) > 1:
+            remedy = f"; pass one item for all as [item] * {len(lists[0])}" if len(lengths) == 1 else ""
             raise ValueError(
                 f"{self._name}: the columns of a call must all be single items or lists of one length, got "
-                + ", ".join(self._described(call.key, columns))
+                f"{', '.join(self._described(call.key, columns))}{remedy}"
             )
         return call.begin(call.function, list(map(list, lists)), len(lists[0]), True, now)  # noqa: FBT003
 

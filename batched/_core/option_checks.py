@@ -95,12 +95,12 @@ def a_time(*, or_zero: bool, or_none: bool = True, or_else: str = "") -> Check:
 
     def check(name: str, value: Any) -> float:
         number = as_float(name, value, f"a number of milliseconds{or_else}")
+        why = " (None means no deadline)" * (or_none and not or_zero)
         if not (number > 0 or (or_zero and not number)):
             least = "at least" if or_zero else "more than"
-            why = " (None means no deadline)" * (or_none and not or_zero)
             raise ValueError(f"{name} must be {least} 0, got {number:g}{why}")
         if number > LONGEST_MS:
-            raise ValueError(f"{name} must be at most {LONGEST_MS:.0f} (a week), got {number:.12g}")
+            raise ValueError(f"{name} must be at most {LONGEST_MS:.0f} (a week), got {number:.12g}{why}")
         return number
 
     return check

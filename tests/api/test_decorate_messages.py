@@ -505,3 +505,15 @@ def test_a_module_that_was_not_imported_says_so() -> None:
     for name in ("nothing", "_api", "a.b", ""):
         with pytest.raises(AttributeError, match=f"no attribute '{name}'$"):
             missing(name)
+
+
+def test_a_view_cannot_be_shut_down_by_a_with_block() -> None:
+    """Its options read like those of the block, and at the end the function would be closed to all."""
+    fn, on_loop = batched.dynamically(sorted), aio.dynamically(sorted)
+    refusal = r"would shut down sorted for all callers: .* `with fn:` .* `with batched.deadline\(ms\):`"
+    with pytest.raises(TypeError, match=refusal), fn.options(deadline_ms=500):
+        raise AssertionError
+    with pytest.raises(TypeError, match=refusal):
+        asyncio.run(on_loop.options(priority="bulk").__aenter__())
+    with fn.options() as same:  # it changes nothing
+        assert same(2) == 2

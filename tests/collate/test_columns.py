@@ -84,8 +84,8 @@ def test_calls_of_different_parameters_never_share_a_batch(flavour: Flavour) -> 
 @pytest.mark.parametrize(
     ("args", "named", "message"),
     [
-        (([1, 2], [3]), {}, "xs: a list of 2, ys: a list of 1"),
-        (([1, 2], 3), {}, "xs: a list of 2, ys: one item"),
+        (([1, 2], [3]), {}, "xs: a list of 2, ys: a list of 1$"),
+        (([1, 2], 3), {}, r"xs: a list of 2, ys: one item; pass one item for all as \[item\] \* 2$"),
         ((1,), {"ys": [3]}, "xs: one item, ys: a list of 1"),
         (([1],), {"scale": [1, 2]}, "xs: a list of 1, scale: a list of 2"),
         (([],), {"ys": [1]}, "xs: a list of 0, ys: a list of 1"),

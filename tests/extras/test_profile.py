@@ -171,7 +171,7 @@ def test_what_takes_less_than_a_call_does_is_not_to_be_batched() -> None:
     assert not found.pays
     (advice,) = found.advice()
     assert advice.endswith(
-        "an item takes 0.0051 ms alone, and at best 0.000139 ms in a batch, and a call 0.01 ms."
+        "an item takes 0.0051 ms alone, and at best 0.000139 ms in a batch, to which a call adds 0.01 ms."
     )
 
 

@@ -523,10 +523,12 @@ class Batcher(Inbox):
         return batch
 
     def _ask_for_urgent(self, now: float) -> Call | None:
-        """Return the call that has to be in the next batch, if there is one; the queue knows it then."""
+        """Return the call that has to be in the next batch, if there is one; the rule of lengths knows it."""
+        lengths = self.queue.lengths
         for ask in self._urgent:
             if (urgent := ask(now)) is not None:
-                self.queue.prefer(urgent)
+                if lengths is not None and lengths.chooses:
+                    lengths.urgent = urgent
                 return urgent
         return None
 

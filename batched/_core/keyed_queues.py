@@ -213,11 +213,6 @@ class KeyedQueues:
         """Whether other calls than the oldest may be in the next batch: those of other keys."""
         return True
 
-    def prefer(self, call: Call) -> None:
-        """Have the rule of lengths choose `call` for the next batch, if it chooses."""
-        if self.lengths is not None and self.lengths.chooses:
-            self.lengths.urgent = call
-
     def lacks(self) -> int:
         """Return the least number of further items that may fill a batch."""
         return self._oldest().queue.lacks() if len(self._entries) == 1 else 1

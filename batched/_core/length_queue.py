@@ -74,11 +74,6 @@ class LengthQueue(Queue):
         """Whether other calls than the oldest may be in the next batch."""
         return self.lengths.chooses
 
-    def prefer(self, call: Call) -> None:
-        """Have the rule choose `call` for the next batch, if it chooses."""
-        if self.lengths.chooses:
-            self.lengths.urgent = call
-
     def is_uneven(self, call: Call) -> bool:
         """Whether other items of `call` wait than just the last ones."""
         return call in self._remainders.ranges

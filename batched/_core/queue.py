@@ -197,9 +197,6 @@ class Queue:
         """Whether other calls than the oldest may be in the next batch."""
         return False
 
-    def prefer(self, call: Call) -> None:
-        """Have `call` be in the next batch; here it is, where small calls are taken in order of arrival."""
-
     def small_calls(self) -> Iterable[Call]:
         """Return the small calls, in the order in which they are taken; of some nothing waits any more."""
         return self._small

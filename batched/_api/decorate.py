@@ -17,6 +17,7 @@ from textwrap import TextWrapper
 from types import CodeType, FunctionType, MethodType, NoneType, UnionType
 from typing import Annotated, Any, Literal, NewType, TypeVar, Union, get_args, get_origin, get_type_hints
 
+from batched._api.yields import drops_what_yield_returns
 from batched._core.option_checks import ascending
 from batched._core.options import (
     DEFAULT_MAX_PIECES,
@@ -287,6 +288,13 @@ def options_of(func: Any, options: Options) -> Options:
         for name, why in _NOT_OF_STREAMS.items():
             if getattr(options, name) is not None:
                 raise TypeError(f"{name} cannot be used with a function that streams: {why}")
+        codes = [code for f in _code_of(func) if isinstance(code := getattr(f, "__code__", None), CodeType)]
+        if options.continuous and any(map(drops_what_yield_returns, codes)):
+            raise TypeError(
+                f"{name_of(func, options)} does not use what `yield` returns, so with continuous=True "
+                f"callers would get pieces of other items: write `change = yield pieces`, and follow "
+                f"`change.left` and `change.joined`"
+            )
         return StreamOptions(**{row.name: getattr(options, row.name) for row in fields(options)})
     only = "is only for a function that streams: make it a generator"
     if options.continuous:

@@ -579,7 +579,7 @@ def test_the_error_of_a_function_that_goes_on_with_what_has_left_says_what_a_ste
 
     def forgets(items: list[int]) -> Iterator[list[Any]]:
         for step in count():
-            yield [step if step < item else DONE for item in items]
+            _ = yield [step if step < item else DONE for item in items]
 
     fn = decorate(streaming, forgets, batch_size=2, max_pieces=1_000_000_000)
     with pytest.raises(batched.BatchError) as caught:

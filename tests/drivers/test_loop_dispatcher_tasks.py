@@ -163,13 +163,14 @@ def test_functions_that_call_each_other_in_a_circle_get_an_error(run: Any, how: 
             case _:
                 return await fn(item)
 
-    caches: Any = {"cache": {}} if how == "cache" else {}
+    def decorate(function: Any) -> Any:
+        return aio.dynamically(function, timeout_ms=0, cache={} if how == "cache" else None)
 
-    @aio.dynamically(timeout_ms=0, **caches)
+    @decorate
     async def first(items: list[int]) -> list[int]:
         return [await ask(second, item - 1) if item else item for item in items]
 
-    @aio.dynamically(timeout_ms=0, **caches)
+    @decorate
     async def second(items: list[int]) -> list[int]:
         return [await ask(first, item - 1) if item else item for item in items]
 

@@ -9,7 +9,8 @@ import weakref
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, Self
+from math import inf
+from typing import Any, Self, TypeVar
 
 from batched._core.call import Call
 from batched._core.option_checks import a_function_of_no_item
@@ -19,7 +20,6 @@ from batched._drivers.wakeups import FUTURE
 from batched._locks import Freed, InterruptedLock
 from batched._remote.addresses import connected, parsed
 from batched._remote.driver import RemoteDriver
-from batched._remote.frames import MAX_FRAME_BYTES
 from batched._remote.function import RemoteFunction
 from batched._remote.greeting import Described, ServerGreeting
 from batched._remote.link import Link, Terms
@@ -31,6 +31,8 @@ from batched._remote.spawn import Spawn
 from batched._remote.thread_link import ThreadLink
 from batched._remote.tokens import checked_token
 from batched.errors import ClosedError
+
+T = TypeVar("T")
 
 _WAIT_S = 1.0
 _WAIT_FOR_SPAWN_S = 120.0
@@ -186,7 +188,8 @@ class Connections:
         self.is_closed: bool = False
         """Whether there are no calls any more."""
         self._described: dict[str, Described] = {}
-        self._most_bytes = MAX_FRAME_BYTES
+        self.most_bytes: float = inf
+        """The most bytes that the server takes at once, when it has said so."""
         self._drivers: weakref.WeakValueDictionary[str, RemoteDriver] = weakref.WeakValueDictionary()
         self._begin()
         register(self)
@@ -207,14 +210,10 @@ class Connections:
 
     def after_fork(self) -> None:
         """Start afresh in the child: with its sockets open here, the server would not see the parent end."""
-        links = self._all_links()
+        links = _all_of(self._links)
         self._begin()
         for link in links:
             link.forget()
-
-    def _all_links(self) -> list[Link]:
-        found = (known() for known in self._links.valuerefs())  # a list, whatever other threads add
-        return [link for link in found if link is not None]
 
     def driver(self, name: str) -> RemoteDriver:
         """Return the driver of a function."""
@@ -227,24 +226,23 @@ class Connections:
 
     def told(self, said: ServerGreeting) -> None:
         """Note what the server says of its functions."""
-        self._most_bytes, self._described = said.max_frame_bytes, said.described()
-        for name in self._described:
-            if (driver := self._drivers.get(name)) is not None:
-                self._describe(driver)
+        self.most_bytes, self._described = said.max_frame_bytes, said.described()
+        for driver in _all_of(self._drivers):
+            self._describe(driver)
 
     def _describe(self, driver: RemoteDriver) -> None:
         known = self._described.get(driver.name)
         if known is not None:
-            driver.describe(known, self._most_bytes)
+            driver.describe(known)
 
     def pending(self, driver: RemoteDriver) -> list[Call]:
         """Return the calls of `driver` that have no answer yet."""
-        calls = [call for link in self._all_links() for call in link.pending(driver)]
+        calls = [call for link in _all_of(self._links) for call in link.pending(driver)]
         return [call for call in calls if call.function is not None]  # else it is a question
 
     def reads_here(self) -> bool:
         """Whether this is a thread that reads the answers of threads."""
-        return any(isinstance(link, ThreadLink) and link.reads_here for link in self._all_links())
+        return any(isinstance(link, ThreadLink) and link.reads_here for link in _all_of(self._links))
 
     def send(self, call: Call, driver: RemoteDriver, wish: Request) -> Link:
         """Send `call` on the connection of its caller; return that."""
@@ -285,14 +283,19 @@ class Connections:
     def close(self) -> None:
         """End the connections, and take no more calls."""
         self.is_closed = True
-        for link in self._all_links():
+        for link in _all_of(self._links):
             link.close()
-        for driver in [*self._drivers.values()]:
+        for driver in _all_of(self._drivers):
             driver.deadline_watch.stop()
 
     def __del__(self, _is_exit: Callable[[], bool] = sys.is_finalizing) -> None:
         if hasattr(self, "terms") and not _is_exit():  # then modules are half gone
             self.close()
+
+
+def _all_of(known: weakref.WeakValueDictionary[Any, T]) -> list[T]:
+    """Return what is there: `valuerefs` returns a list, whatever other threads add meanwhile."""
+    return [each for reference in known.valuerefs() if (each := reference()) is not None]
 
 
 def _tell(known: weakref.ref[Connections], said: ServerGreeting) -> None:

@@ -8,7 +8,6 @@ import sys
 from asyncio import get_running_loop
 from collections.abc import Callable, Mapping
 from concurrent.futures import CancelledError
-from math import inf
 from time import sleep
 from typing import Any, NoReturn, Protocol
 
@@ -40,6 +39,8 @@ class Links(Protocol):
 
     terms: Terms
     fair_by: Callable[[], Any] | None
+    most_bytes: float
+    """The most bytes that the server takes at once."""
 
     def send(self, call: Call, driver: RemoteDriver, wish: Request) -> object:
         """Send `call` on the connection of its caller, which becomes its tenant."""
@@ -63,8 +64,6 @@ class RemoteDriver(Driver):
         self.wire: WireTimes = WireTimes()
         self.warn_on_loop: LoopWarning = LoopWarning(name)
         self._links = links
-        self._most_bytes: float = inf
-        """The most bytes that the server takes at once."""
 
     def _begin_anew(self) -> None:
         super()._begin_anew()
@@ -76,11 +75,10 @@ class RemoteDriver(Driver):
 
     # -- calls --------------------------------------------------------------------------------------------
 
-    def describe(self, known: Described, most_bytes: int) -> None:
-        """Note what the server says of the function, and how many bytes it takes at once."""
+    def describe(self, known: Described) -> None:
+        """Note what the server says of the function."""
         collator: Any = self.collator
         collator.chunk_size = 1 if known.maps_singly else None
-        self._most_bytes = most_bytes
         collator.default_deadline_ms = known.default_deadline_ms
         kind = StreamOptions if known.streams else Options
         self.options: Options = kind(name=self.name, **{name: getattr(known, name) for name in FOLLOWED})
@@ -100,7 +98,7 @@ class RemoteDriver(Driver):
         links = self._links
         try:
             tenant = NO_TENANT if links.fair_by is None else tenant_from(links.fair_by, self.name)
-            links.send(call, self, request(links.terms.codec, call, tenant, self._most_bytes))
+            links.send(call, self, request(links.terms.codec, call, tenant, links.most_bytes))
         except BaseException:
             self.cancel(call)
             raise

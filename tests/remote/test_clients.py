@@ -536,3 +536,22 @@ def test_a_wait_that_is_no_number_is_refused(wait_s: Any) -> None:
     """As with the text of an environment variable."""
     with pytest.raises(TypeError, match=f"wait_s must be a number of seconds, got {wait_s!r}"):
         batched.connect("tcp:127.0.0.1:9", token="t", wait_s=wait_s)
+
+
+def test_a_client_ends_while_others_look_for_its_functions() -> None:
+    """Another thread, or a finalizer, may find one in the middle of it."""
+    client = batched.connect("tcp:127.0.0.1:9", token="t")
+    found = [client[f"f{number}"] for number in range(3)]
+
+    def find_another(frame: Any, event: str, _: object) -> Any:
+        if event == "line" and frame.f_globals["__name__"] == "weakref" and len(found) < 50:
+            found.append(client[f"f{len(found)}"])
+        return find_another
+
+    before = sys.gettrace()
+    sys.settrace(find_another)
+    try:
+        client.close()
+    finally:
+        sys.settrace(before)
+    assert len(found) > 3

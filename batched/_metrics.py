@@ -147,7 +147,7 @@ GAUGES: dict[str, tuple[str, Callable[[Live], float | None]]] = {
         lambda live: _capacity([s.learned.capacity for _, s in live if s.learned is not None]),
     ),
     "fitting_items": (
-        "The largest batch size known to fit in memory",
+        "The most items in a batch since memory ran out, but for rare trials of more",
         lambda live: min((s.fits_memory for _, s in live if s.fits_memory is not None), default=None),
     ),
 }

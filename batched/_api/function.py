@@ -258,8 +258,7 @@ class DecoratedFunction(Bindable[DriverT]):
 
         It is estimated from the queue, the age of the running batches, and how long batches have taken so
         far; None while that is not known. With `batched.aio` it is that of the running loop or, if none runs,
-        of the loop with the longest wait. With `fair_by` it is that of a call behind all that is queued: a
-        call of a tenant with little in the queue is answered sooner.
+        of the loop with the longest wait. With `fair_by`, a tenant with little in the queue waits for less.
 
         Raises:
             ValueError: `items` is less than 1.

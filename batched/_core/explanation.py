@@ -78,7 +78,7 @@ def _steps(stats: Stats, options: Options) -> Iterator[str]:
     yield f"The median step took {short(stats.processing_time.percentile(50) * 1000)} ms."
     mean, most = stats.batch_size.mean, options.batch_size
     yield f"Steps had {mean:.1f} items on average, out of a possible {most}."
-    if stats.fits_memory is not None:
+    if stats.fits_memory is not None and stats.fits_memory < most:
         yield _fits(stats.fits_memory)
     taken = stats.occupancy
     if taken is not None:
@@ -282,7 +282,7 @@ def _size(stats: Stats, options: Options) -> Iterator[str]:
             f"{stats.copies_percent:.0f}% of what the function was given were copies, to fill batches up to "
             f"one of batch_sizes: sizes nearer to the number of items that come would save their time."
         )
-    if fits is not None:
+    if fits is not None and fits < most:
         yield _fits(fits)
     if best is not None and (fits is None or best <= fits):
         size = _count(best, "item", "items")

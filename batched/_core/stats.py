@@ -182,7 +182,7 @@ class Stats:
     No single item is at fault: the function fails on several items together.
     """
     fits_memory: int | None
-    """The largest batch size known to fit in memory; None if memory has never run out."""
+    """The most items in a batch since memory ran out, but for rare trials of more; None if it never did."""
     best_batch_size: int | None
     """The largest batch size in use, if a smaller one than `batch_size` has turned out faster; else None."""
     configured: Stats | None = None

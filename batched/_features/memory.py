@@ -31,10 +31,13 @@ class FitsMemory(Feature):
         self._follow()
 
     def _follow(self) -> None:
-        limit = self.memory.limit
-        self.limit = None if limit is None else self._sizes.at_most(limit) or self._sizes.smallest
+        self.limit = self._whole(self.memory.limit)
         is_at_rest = self.limit is None or self.river.options.streams
         self.have(*(("failed",) if is_at_rest else ("failed", "ended")))
+
+    def _whole(self, items: int | None) -> int | None:
+        """Return the largest size that the function may be given, of at most so many items."""
+        return None if items is None else self._sizes.at_most(items) or self._sizes.smallest
 
     def failed(self, batch: Batch, error: BaseException, started: float, now: float) -> bool:
         """Have `batch` run again in halves if it did not fit, and can."""
@@ -88,4 +91,4 @@ class FitsMemory(Feature):
 
     def lessons(self) -> Mapping[str, Any]:
         """Return the most items that fit, as far as they are known."""
-        return {"fits": self.limit}
+        return {"fits": self._whole(self.memory.fits)}

@@ -21,13 +21,15 @@ class BatchCost:
     The first batch may compile or load something and does not count. Nor do the next ones, where a batch then
     takes less than half as long for each item, and in all: they did so too. Later ones count at most double
     what was to be expected. If batches of one size become slower or faster, so do both costs; only batches of
-    different sizes tell them apart.
+    different sizes tell them apart. Where eight in a row take twice or half of what was expected, the speed
+    has changed: what was known is forgotten.
     """
 
     def __init__(self) -> None:
         self.fixed = 0.0  # until it is known
         self.each = 0.0
         self._batches = 0
+        self._unlike = 0  # batches in a row that took half of what was expected, or twice that
         self._size = 0.0  # the mean
         self._variance = 0.0  # of the sizes
         self._sizes: set[int] = set()  # that batches have had
@@ -49,13 +51,22 @@ class BatchCost:
     def _begin(self, size: int, duration: float) -> None:
         """Begin with a batch that took `duration` seconds."""
         self._batches = 2
+        self._unlike = 0
         self._size = size
         self._variance = self._noise = 0.0
         self._doubt = _GUESS
         self.fixed = max(duration * _FIXED, TOO_SHORT_S)  # for a start
         self.each = duration * (1.0 - _FIXED) / size
 
-    def add(self, size: int, duration: float) -> None:
+    def _begins_anew(self, size: int, duration: float) -> bool:
+        """Note a batch that took half or twice of what was expected; begin anew if eight in a row did."""
+        self._unlike += size in self._sizes  # else it may have compiled something for this size
+        if self._unlike < _TOLD:
+            return False
+        self._begin(size, duration)
+        return True
+
+    def add(self, size: int, duration: float) -> None:  # noqa: C901, PLR0915  calls would cost as much
         """Learn from a batch that took `duration` seconds."""
         fade = _FADE_OF_BATCH
         fixed, each = self.fixed, self.each
@@ -74,6 +85,11 @@ class BatchCost:
                 self._begin(size, duration)
                 return
             fade = 1.0 / batches
+        elif 2.0 * duration < expected or duration > 2.0 * expected:
+            if self._begins_anew(size, duration):
+                return
+        else:
+            self._unlike = 0
         error = duration - expected
         is_new = size not in self._sizes
         if is_new:

@@ -20,6 +20,11 @@ class MemoryLimit:
         self._probe_after = _FIRST_PROBE
         self._ran = 0
 
+    @property
+    def fits(self) -> int | None:
+        """The limit, but for a probe: that is not known to fit yet."""
+        return self._fitted or self.limit
+
     def exceeded(self, size: int) -> None:
         """Remember that a batch of `size` ran out of memory."""
         fits = max(size // 2, 1)

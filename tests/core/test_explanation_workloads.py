@@ -365,6 +365,141 @@ def slower_from_now_on() -> Known:
     return Known(workload, Truth(), {64: partial(slow.__setitem__, 0, 5.0)})
 
 
+@known
+def memory_that_is_probed() -> Known:
+    """No more than 12 items fit; batches of 15 ran out of it, and are tried again much later."""
+    workload = Workload(
+        line(10, 1), by_length(), fault=lambda items: MemoryError() if len(items) > 12 else None
+    )
+    arrive(workload, 2e-3)
+    return Known(workload, Truth(10, 1))
+
+
+@known
+def memory_that_is_enough_for_less() -> Known:
+    """Memory is no limit any more where `batch_size` is smaller than what fits."""
+    workload = Workload(
+        line(10, 1), by_length(), fault=lambda items: MemoryError() if len(items) > 10 else None
+    )
+    loop(workload, 40)
+    less, more = (partial(workload.configure, batch_size=size) for size in (4, 64))
+    return Known(workload, Truth(10, 1), {64: less, 200: more})
+
+
+@known
+def lists_and_single_calls() -> Known:
+    """Lists of up to 200 items beside single calls."""
+    workload = Workload(line(10, 1), by_length())
+    random = Random(1)
+    for number in range(3000):
+        workload.call("a", after=number * 2e-3 * random.uniform(0.5, 1.5))
+    for number in range(60):
+        workload.call(["a"] * random.choice((4, 40, 200)), after=number * 0.15)
+    return Known(workload, Truth(10, 1))
+
+
+@known
+def rare_keys() -> Known:
+    """Nine of ten items have one key, and the others have 49."""
+    workload = Workload(line(10, 0.1), by_length_and_key(), group_by=len)
+    random, at = Random(8), 0.0
+    for _ in range(4000):
+        at += random.expovariate(800)
+        workload.call("a", after=at, key=0 if random.random() < 0.9 else random.randrange(1, 50))
+    return Known(workload, Truth(10, 0.1))
+
+
+@known
+def deadlines_and_a_bound() -> Known:
+    """Calls are rejected, refused, and dropped while they wait."""
+    workload = Workload(line(10, 1), by_length(), batch_size=8, max_queue_size=12)
+    arrive(workload, 0.5e-3, deadline_s=0.06)
+    return Known(workload, Truth(10, 1))
+
+
+@known
+def ten_times_as_slow_and_back() -> Known:
+    """The function changes its speed by a factor of ten, three times."""
+    slow = [1.0]
+    workload = Workload(lambda items: slow[0] * (10 + len(items)), by_length())
+    arrive(workload, 20e-3)
+    speeds = {64: 10.0, 130: 1.0, 200: 0.1}
+    return Known(workload, Truth(), {at: partial(slow.__setitem__, 0, to) for at, to in speeds.items()})
+
+
+@known
+def two_speeds() -> Known:
+    """One batch in ten takes ten times as long."""
+    random = Random(5)
+    workload = Workload(lambda items: (10 + len(items)) * (10 if random.random() < 0.1 else 1), by_length())
+    arrive(workload, 8e-3)
+    return Known(workload, Truth())
+
+
+@known
+def huge_batches() -> Known:
+    """Lists of up to 20,000 items."""
+    workload = Workload(line(10, 0.01), by_length(), batch_size=4096)
+    random = Random(2)
+    for number in range(100):
+        workload.call(["a"] * random.choice((1, 100, 5000, 20_000)), after=number * 0.15)
+    return Known(workload, Truth(10, 0.01))
+
+
+@known
+def outages_that_end() -> Known:
+    """All batches fail for a while, twice."""
+    down: list[int] = []
+    workload = Workload(
+        lambda items: 0.1 if down else 10 + len(items),
+        by_length(),
+        fault=lambda _: ConnectionError("down") if down else None,
+    )
+    arrive(workload, 3e-3)
+    falls, ends = partial(down.append, 1), down.clear
+    return Known(workload, Truth(10, 1), {64: falls, 90: ends, 130: falls, 200: ends})
+
+
+@known
+def options_that_change_often() -> Known:
+    """Smaller, larger, and both while few batches have run."""
+    workload = Workload(line(10, 0.5), by_length(), batch_size=16)
+    loop(workload, 30)
+    sizes = {14: 4, 26: 64, 45: 8, 64: 32, 90: 2, 200: 64}
+    return Known(
+        workload, Truth(10, 0.5), {at: partial(workload.configure, batch_size=to) for at, to in sizes.items()}
+    )
+
+
+@known
+def twelve_days() -> Known:
+    """A hundred calls each day, and none in between."""
+    workload = Workload(line(10, 1), by_length())
+    random = Random(4)
+    for day in range(12):
+        at = day * 86_400.0
+        for _ in range(100):
+            at += random.expovariate(300)
+            workload.call("a", after=at)
+    return Known(workload, Truth(10, 1))
+
+
+@known
+def failing_items_with_deadlines() -> Known:
+    """One item in fifty fails, and there is time for few retries."""
+    workload = Workload(
+        line(10, 1),
+        by_length(),
+        batch_size=16,
+        fault=lambda items: ValueError("bad") if "bad" in items else None,
+    )
+    random, at = Random(5), 0.0
+    for _ in range(3000):
+        at += random.expovariate(500)
+        workload.call("bad" if random.random() < 0.02 else "a", after=at, deadline_s=0.15)
+    return Known(workload, Truth(10, 1))
+
+
 @pytest.mark.parametrize("name", few(WORKLOADS, 2))
 def test_all_that_is_said_is_true(name: str) -> None:
     """Each number and sentence, early and late."""

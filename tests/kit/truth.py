@@ -115,7 +115,7 @@ class _Checks:
             ),
             r"Batches have (\S+) items on average, out of a possible (\S+); (\S+)% started full\.": self.sizes,  # noqa: E501  one sentence
             r"Batches have at most (\S+) items?, because larger ones ran out of memory\.": lambda most: (
-                number(most) == self.stats.fits_memory
+                number(most) == self.stats.fits_memory < self.options.batch_size
                 and any(run.failed and run.size > number(most) for run in self.all_runs)
             ),
             r"Batches of (\S+) items? seem to work best, so larger ones are only tried now and then\.": (
@@ -144,7 +144,7 @@ class _Checks:
                 lambda: not any(run.held_s for run in self.all_runs[6:][-3:])
             ),
             r"Batches wait (\S+) ms for more calls on average: for callers .+\.": (
-                lambda ms: 0 < number(ms) <= 1000 * max(run.held_s for run in self.all_runs[-60:])
+                lambda ms: 0 < number(ms) <= 1000 * max(run.held_s for run in self.all_runs[-80:])
             ),
             r"Items have waited (\S+) ms on average, and 1% of them (\S+) ms or longer\.": self.waits,
             r"Some batches failed although each of their items succeeded when retried, .+": lambda: (

@@ -109,3 +109,23 @@ def test_what_is_known_is_near_the_truth(fixed: float, each: float, noise: float
                 off.append(max(abs(cost.fixed - fixed), abs(cost.each - each) * cost.usual_size) / usual)
     assert len(off) > 20 * 80
     assert sorted(off)[int(0.99 * len(off))] < 0.2
+
+
+@pytest.mark.parametrize("slower", [10.0, 0.1])
+def test_what_is_known_is_near_the_truth_where_the_speed_changes(slower: float) -> None:
+    """Large batches at one speed and single items at the other told a cost of items that there is not."""
+    off = []
+    for seed in range(60):
+        cost, random, speed = BatchCost(), Random(seed), 1.0
+        for _ in range(4):
+            most = random.choice((1, 3, 20))
+            for number in range(random.choice((60, 150))):
+                size = random.randint(1, most) if random.random() < 0.3 else 1
+                fixed, each = FIXED_S * speed, EACH_S * speed
+                cost.add(size, fixed + each * size)
+                if number > 30 and cost.is_known:
+                    usual = fixed + each * cost.usual_size
+                    off.append(max(abs(cost.fixed - fixed), abs(cost.each - each) * cost.usual_size) / usual)
+            speed = slower if speed == 1.0 else 1.0
+    assert len(off) > 60 * 100
+    assert sum(each < 0.2 for each in off) > 0.97 * len(off), sum(each < 0.2 for each in off) / len(off)

@@ -201,11 +201,7 @@ class Batcher(Inbox):
                 self.do_later()
             for queued in self._queued:
                 queued(new)
-            try:
-                self.counters.accepted += self.queue.push_all(new)
-            except Exception as fault:  # noqa: BLE001
-                self.in_hand += new
-                self._met_fault(fault, new)
+            self.counters.accepted += self.queue.push_all(new)
             self.admission.arriving = 0
             del self.arriving[: len(new)]  # last, so that Ctrl-C loses nothing
         if self.later:
@@ -231,17 +227,8 @@ class Batcher(Inbox):
         in_hand += calls  # first: no error in the middle loses them
         for queued in self._queued:
             queued(calls)
-        try:
-            self.counters.accepted += self.queue.push_all(calls)
-        except Exception as fault:  # noqa: BLE001
-            self._met_fault(fault, calls)
-        if self.fault is None:
-            in_hand.clear()
-
-    def _met_fault(self, fault: Exception, calls: list[Call]) -> None:
-        """Note a `fault` of this library, for the driver that asks for a batch, while it queued `calls`."""
-        self.counters.accepted += sum(call.size for call in calls)
-        self.fault = fault
+        self.counters.accepted += self.queue.push_all(calls)
+        in_hand.clear()
 
     def enter(self, call: Call) -> list[Call]:
         """Return the calls to queue in the place of `call`; raise if their keys cannot be compared."""

@@ -120,10 +120,20 @@ def mend(batcher: Batcher, error: BaseException) -> None:
     for call in calls:
         if not call.missing or call.left is not None:
             call.waiting = 0
-    batcher.add([call for call in calls if call.waiting])
     for call, parts in awaiting_room.items():
         batcher.admission.await_room(call, parts)
-    batcher.admit_waiting()
+    _queue_again(batcher, [call for call in calls if call.waiting])
+
+
+def _queue_again(batcher: Batcher, calls: list[Call]) -> None:
+    """Queue `calls`, and those that wait for room, as far as there is some."""
+    try:
+        batcher.add(calls)
+        batcher.admit_waiting()
+    except Exception as fault:  # one of this library: the next look gives up all calls with it
+        batcher.fault = fault
+        batcher.effects.has_moved = True
+        raise
 
 
 def _set_error(calls: list[Call], error: BaseException) -> list[Call]:

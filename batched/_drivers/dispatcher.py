@@ -109,23 +109,23 @@ class Dispatcher(ABC):
         if interrupt is not None and self.raises_interrupts:
             raise interrupt
 
-    def take_step(self, step: Callable[[Batcher], T], *, may_refuse: bool = True) -> T | None:
+    def take_step(self, step: Callable[[Batcher], T]) -> T | None:
         """Take a `step`, and return what that does; in the middle of another, once that has ended."""
         if self.lock.is_mine():
-            self.lock.later.append(partial(self.take_step, step, may_refuse=may_refuse))
+            self.lock.later.append(partial(self.take_step, step))
             return None
         try:
             with self:
                 return step(self.batcher)
         except BaseException as error:
-            self.recover(error, may_refuse=may_refuse)
+            self.recover(error)
             raise
 
-    def recover(self, error: BaseException, *, may_refuse: bool = True) -> None:
+    def recover(self, error: BaseException, *, may_refuse: bool = False) -> None:
         """Leave the lock after `error` has broken off a step, and do what the step has left undone.
 
-        Of a step that `may_refuse` a call, or options, an `Exception` is one that the batcher knows of: it
-        refuses these, or notes a fault.
+        Of a step that `may_refuse` a call, or options, an `Exception` is a refusal, which leaves nothing
+        undone. Any other may be raised by a signal handler, as a Ctrl-C is: calls that wait go on waiting.
         """
         is_known = may_refuse and isinstance(error, Exception)
         if is_known and not self.lock.is_mine():
@@ -177,9 +177,7 @@ class Dispatcher(ABC):
         """
         split = batch.split(pieces, self.collator)
         streaming = cast("StreamBatcher", self.batcher)
-        return self.take_step(
-            lambda _: streaming.step(batch, split, monotonic(), lets_join=lets_join), may_refuse=False
-        )
+        return self.take_step(lambda _: streaming.step(batch, split, monotonic(), lets_join=lets_join))
 
     @abstractmethod
     def _wake_callers(self, calls: list[Call]) -> None:

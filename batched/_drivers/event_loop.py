@@ -185,7 +185,7 @@ class LoopDriver(Driver):
             with dispatcher:
                 return dispatcher.batcher.admit(call, wait=waits or self.may_wait, of_map=waits)
         except BaseException as error:
-            dispatcher.recover(error)
+            dispatcher.recover(error, may_refuse=not call.missing)
             raise
 
     def warm_up(self, new_slices: Callable[[], list[Slice]], *, in_task: bool) -> list[Call]:  # noqa: ARG002  all are tasks

@@ -256,7 +256,7 @@ class LoopDispatcher(Dispatcher):
         That is a fault of this library: of `batch`, or else of all calls. Not in the step, as its `try` would
         be one more place for a Ctrl-C.
         """
-        self.recover(error)
+        self.recover(error, may_refuse=True)
         if not isinstance(error, Exception):
             return False
         log(logging.ERROR, "%s: its event loop's task failed", self.name, error=error)

@@ -160,7 +160,7 @@ class ThreadDriver(Driver):
     def take_turns(self) -> None:
         """Have tenants take turns from now on; calls that have none are of one together."""
         super().take_turns()
-        self.dispatcher.take_step(Batcher.take_turns, may_refuse=False)
+        self.dispatcher.take_step(Batcher.take_turns)
 
     def expected_wait_s(self, items: int) -> float | None:
         """Return how long a call of `items` would wait for its answer; None if that is not known."""

@@ -170,7 +170,7 @@ class ThreadDispatcher(Work):
     def turn_away(self, error: BaseException | None, left: Literal["cancelled"] | None = None) -> None:
         """Answer all calls that wait with `error`, or as after the end: no worker will run them."""
         given = error or self.driver.closed_error()
-        self.take_step(lambda batcher: close(batcher, given, left), may_refuse=False)
+        self.take_step(lambda batcher: close(batcher, given, left))
 
     def refuse(self, error: BaseException) -> None:
         """Give `error` to all calls that wait, and to those that run again, as no worker will run them.
@@ -186,7 +186,7 @@ class ThreadDispatcher(Work):
                 self.batcher.end_first(error, monotonic())
                 close(self.batcher, error)
         except BaseException as fault:
-            self.recover(fault, may_refuse=False)
+            self.recover(fault)
             raise
 
     def end_thread(self) -> None:
@@ -219,7 +219,7 @@ class ThreadDispatcher(Work):
             if not arrived or batcher.wakes(call):
                 self.workers.wake()
         except BaseException as error:
-            self.recover(error)
+            self.recover(error, may_refuse=not call.missing)
             raise
         return gate
 

@@ -290,7 +290,7 @@ class _Inline(Dispatcher):
                 yield from self._run(batch)
             self.driver.teller.flush()
         except BaseException as error:
-            self.recover(error)
+            self.recover(error, may_refuse=True)
             self.answer_lost(None, error, and_all=True)  # nothing goes on with it: its loop may be gone
             raise
         finally:

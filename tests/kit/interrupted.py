@@ -13,7 +13,7 @@ from concurrent.futures import Future
 from typing import Any
 
 import batched
-from batched import DONE, aio
+from batched import DONE, BatchError, aio
 from tests.kit.gate import PATIENCE_S, Gate
 from tests.kit.interrupts import Interrupt
 from tests.kit.kept import driver_of
@@ -73,7 +73,11 @@ def answer_of(future: Future[Any]) -> Any:
     return future.result() if error is None and not future.cancelled() else type(error)
 
 
-def interrupt_thread(step: str, stride: int) -> None:
+class Alarm(Exception):
+    """What a signal handler raises that ends what takes too long, such as that of Celery."""
+
+
+def interrupt_thread(step: str, stride: int, error: type[BaseException] = KeyboardInterrupt) -> None:
     """Interrupt a step that a thread takes while calls wait, with each of the options."""
     for number, option in enumerate(IN_THREADS):
         at = 1 + stride * number // len(IN_THREADS)
@@ -84,8 +88,13 @@ def interrupt_thread(step: str, stride: int) -> None:
             others = [fn.submit(0)]
             gate.wait_for_batch()
             others += [fn.submit(item) for item in (1, 2, 3, [4, 5, 6, 7, 8, 9])]
-            interrupt = Interrupt(at)
-            own = interrupt.during(lambda fn=fn: STEPS[step](fn))
+            interrupt = Interrupt(at, error=error)
+            own = None
+            try:
+                own = interrupt.during(lambda fn=fn: STEPS[step](fn))
+            except BatchError as wrapped:
+                if not isinstance(wrapped.__cause__, error):  # else it came in a function that users give
+                    raise
             came = interrupt.came
             where = (option, at, interrupt.place)
             assert free_again(fn), where
@@ -182,4 +191,7 @@ def ask_on_loop(option: str, interrupt: Interrupt) -> None:
 
 if __name__ == "__main__":
     kind, name, every, *inside = sys.argv[1:]
-    {"thread": interrupt_thread, "loop": interrupt_loop}[kind](name, int(every), *inside)
+    if kind == "alarm":
+        interrupt_thread(name, int(every), Alarm)
+    else:
+        {"thread": interrupt_thread, "loop": interrupt_loop}[kind](name, int(every), *inside)

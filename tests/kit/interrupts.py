@@ -14,14 +14,17 @@ _UNSEEN = {dis.opmap[name] for name in ("NOP", "NOT_TAKEN", "LOAD_CONST", *_JUMP
 
 
 class Interrupt:
-    """Raises `KeyboardInterrupt` before the bytecode with this number of those that the package runs.
+    """Raises `error` before the bytecode with this number of those that the package runs.
 
     With `inside`, only those of the function with this qualified name count.
     """
 
-    def __init__(self, at: int, inside: str | None = None) -> None:
+    def __init__(
+        self, at: int, inside: str | None = None, error: type[BaseException] = KeyboardInterrupt
+    ) -> None:
         self.at = at
         self.inside = inside
+        self.error = error
         self.seen = 0
         self.place = ""
         # Kept here: where a tracer raises, CPython 3.11 may free it too early, and then call what lies there.
@@ -41,7 +44,7 @@ class Interrupt:
         sys.settrace(self._tracer)
         try:
             return next(_apart(work))
-        except KeyboardInterrupt:
+        except self.error:
             return None
         finally:
             sys.settrace(before)
@@ -62,7 +65,7 @@ class Interrupt:
             self.seen += 1
             if self.seen == self.at:
                 self.place = f"{frame.f_code.co_qualname}, line {frame.f_lineno}, at {frame.f_lasti}"
-                raise KeyboardInterrupt
+                raise self.error
         return self._bytecodes
 
 

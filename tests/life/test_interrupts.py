@@ -17,10 +17,11 @@ import batched
 from batched import aio
 from tests.kit.effort import is_thorough
 from tests.kit.gate import PATIENCE_S, Gate, until
-from tests.kit.interrupted import ON_LOOPS, STEPS, free_again
+from tests.kit.interrupted import ON_LOOPS, OPTIONS, STEPS, Alarm, answer_of, free_again
 from tests.kit.interrupts import Interrupt
 from tests.kit.kept import driver_of
 from tests.kit.script import ROOT
+from tests.kit.stats import adds_up
 
 pytestmark = [
     pytest.mark.thread_unsafe(reason="it traces its thread"),
@@ -51,6 +52,43 @@ def interrupted(*arguments: str) -> None:
 def test_an_interrupted_step_of_a_thread_loses_no_call(step: str) -> None:
     """Nor does it leave the lock held; calls that follow are answered, and counted."""
     interrupted("thread", step, str(STRIDE))
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_an_alarm_in_a_step_of_a_thread_loses_no_call(step: str) -> None:
+    """As after a Ctrl-C: an error that a signal handler raises is its own thread's, and no other caller's."""
+    interrupted("alarm", step, str(STRIDE))
+
+
+@pytest.mark.parametrize(
+    ("option", "step", "inside"),
+    [
+        ("plain", "stats", "Batcher.take_in"),
+        ("plain", "stats", "Queue.push_all"),
+        ("plain", "stats", "Dispatcher.__exit__"),
+        ("group_by", "submit", "Batcher.add"),
+    ],
+)
+def test_an_alarm_at_each_bytecode_hurts_no_other_caller(option: str, step: str, inside: str) -> None:
+    """Neither as it queues their calls, nor as it leaves the lock."""
+    for at in count(1):
+        gate = Gate(shut=True)
+        fn = batched.dynamically(gate, batch_size=4, timeout_ms=0, **OPTIONS[option]())
+        others = [fn.submit(0)]
+        gate.wait_for_batch()
+        others += [fn.submit(item) for item in (1, 2, 3, [4, 5, 6, 7, 8, 9])]
+        alarm = Interrupt(at, inside, Alarm)
+        alarm.during(lambda fn=fn: STEPS[step](fn))
+        assert free_again(fn), alarm.place
+        gate.open()
+        answers = [answer_of(other) for other in others]
+        assert answers == [0, 1, 2, 3, [4, 5, 6, 7, 8, 9]], alarm.place
+        until(lambda fn=fn: adds_up(fn.stats))
+        fn.shutdown()
+        ran = sorted(item for batch in gate.batches for item in batch)
+        assert ran in ([*range(10)], [*range(10), 99]), alarm.place  # each ran once
+        if not alarm.came:
+            break
 
 
 @pytest.mark.parametrize("option", ON_LOOPS)

@@ -7,6 +7,7 @@ import asyncio
 import logging
 import os
 import socket
+from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol
@@ -46,6 +47,8 @@ GREETING_S = 30.0
 """So long may a connection take to greet."""
 _DIRECTLY = os.name == "posix"
 """Whether a socket is a file, to which a worker may write."""
+_AT_ONCE = 1 << 20
+"""So many bytes are given to a transport at once."""
 _CALLS = frozenset({Kind.CALL, Kind.LATE})
 
 
@@ -105,8 +108,8 @@ class Session(asyncio.BufferedProtocol):
         """Whether a worker may write: nothing waits to be written, but perhaps the rest of its own."""
         self._came_alone = False
         """Whether the call that is read just now came without others."""
-        self._rest: Bytes = b""
-        """What the socket had no room for as a worker wrote."""
+        self._unsent: deque[memoryview] = deque()
+        """What is given to the transport once that has room, as it copies what the socket has no room for."""
         self._number = -1
         self._is_no_client: asyncio.TimerHandle | None = None
         self._has_room = asyncio.Event()
@@ -162,6 +165,7 @@ class Session(asyncio.BufferedProtocol):
         """Drop what has not started: the client has left."""
         with self._writes:  # the number of the file may be that of another connection soon
             self._transport, self._is_clear = None, False
+            self._unsent.clear()
         self._has_room.set()
         if self._is_no_client is not None:
             self._is_no_client.cancel()
@@ -177,10 +181,11 @@ class Session(asyncio.BufferedProtocol):
             self._transport.pause_reading()
 
     def resume_writing(self) -> None:
-        """Go on reading."""
+        """Go on reading, and writing."""
         self._has_room.set()
         if self._transport is not None and not self._transport.is_closing():
             self._transport.resume_reading()
+            self._flush()
 
     # -- frames -------------------------------------------------------------------------------------------
 
@@ -245,6 +250,8 @@ class Session(asyncio.BufferedProtocol):
         """End the connection when all that was written has been sent."""
         self._flush()
         if self._transport is not None:
+            while self._unsent:
+                self._transport.write(self._unsent.popleft())
             self._transport.close()
 
     def abort(self) -> None:
@@ -432,7 +439,7 @@ class Session(asyncio.BufferedProtocol):
         if not self._writes.acquire(False):  # noqa: FBT003
             return False
         try:
-            if not self._is_clear or self._rest or self._out or self._plain or len(self._running) > 1:
+            if not self._is_clear or self._unsent or self._out or self._plain or len(self._running) > 1:
                 return False
             if self._running.pop(number, None) is None:  # its caller has left
                 return True
@@ -441,10 +448,11 @@ class Session(asyncio.BufferedProtocol):
                 count = os.write(self._number, data)
             except OSError:  # there is no room; or the connection is lost, as the loop will find out
                 count = 0
-            self._rest = data[count:]
+            if count < len(data):
+                self._unsent.append(memoryview(data)[count:])
         finally:
             self._writes.release()
-        if self._rest:
+        if self._unsent:
             ask(self._loop, self._flush)
         return True
 
@@ -516,7 +524,8 @@ class Session(asyncio.BufferedProtocol):
             except BaseException as broken:
                 raise unsent(broken) from broken
             self._write(parts)
-            await self._has_room.wait()
+            while not self._has_room.is_set():  # else what is left may have filled it up again
+                await self._has_room.wait()
 
     def _asked(self, found: Frame) -> None:
         began = monotonic()
@@ -555,13 +564,16 @@ class Session(asyncio.BufferedProtocol):
         transport = self._transport
         if transport is None or transport.is_closing():
             return
-        if self._rest:
-            transport.write(self._rest)
-            self._rest = b""
+        left = self._unsent
         for each in joined(out) if out else ():
             self.bytes_out += len(each)
-            transport.write(each)
-        self._is_clear = _DIRECTLY and not transport.get_write_buffer_size()
+            left.append(memoryview(each))
+        while left and self._has_room.is_set():
+            view = left.popleft()
+            if len(view) > _AT_ONCE:
+                left.appendleft(view[_AT_ONCE:])
+            transport.write(view[:_AT_ONCE])
+        self._is_clear = _DIRECTLY and not left and not transport.get_write_buffer_size()
 
     def _frame_of_several(self, answers: list[tuple[int, float, Any]]) -> list[Bytes]:
         """Return the frame of answers that are plain."""

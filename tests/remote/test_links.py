@@ -21,7 +21,7 @@ import pytest
 
 import batched
 from batched._remote import session
-from batched._remote.frames import LEAST_TOGETHER, RESULT_ROW, FrameReader, Kind, frame, rows
+from batched._remote.frames import LEAST_TOGETHER, RESULT_ROW, Flag, FrameReader, Kind, frame, rows
 from batched._remote.greeting import ClientGreeting, ServerGreeting
 from batched._remote.link import Link
 from batched._remote.tokens import proof
@@ -1029,3 +1029,62 @@ def test_answers_of_workers_at_any_time_are_lost_in_no_case(bind: str) -> None:
 
         together(4, call)
         until(lambda: not server.sessions())
+
+
+@pytest.mark.parametrize("closes", [False, True])
+def test_a_transport_has_little_of_a_large_answer(bind: str, *, closes: bool) -> None:
+    """It copies what it has no room for. All is sent as the client reads, also if the server closes."""
+    answer = bytes(range(256)) * (1 << 15)
+    function = batched.dynamically(lambda items: [answer] * len(items), timeout_ms=0)
+    with serving(bind, functions={"f": function}) as server:
+        peer = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        peer.settimeout(PATIENCE_S)
+        peer.connect(bind.removeprefix("unix:"))
+        peer.sendall(b"".join(ClientGreeting(client="raw").frame()))
+        until(server.sessions)
+        (held,) = server.server.sessions
+        calls = [b"".join(frame(Kind.CALL, 1, number, 0, pickle.dumps(number))) for number in (1, 2)]
+        peer.sendall(b"".join(calls))
+        until(lambda: held.calls == 2 and not held.unanswered and not held._has_room.is_set())  # noqa: SLF001
+        transport: Any = held._transport  # noqa: SLF001
+        assert server.on_loop(transport.get_write_buffer_size) <= len(answer) / 8
+        if closes:
+            server.on_loop(held.close)
+        reader = FrameReader()
+        answers = list[bytes]()
+        while len(answers) < len(calls):
+            come = reader.filled(peer.recv_into(reader.room()))
+            answers += [pickle.loads(each.payload) for each in come if each.kind == Kind.RESULT]
+        if closes:
+            assert not peer.recv(1)
+        peer.close()
+    assert answers == [answer, answer]
+
+
+def test_pieces_wait_until_those_before_are_with_the_transport(bind: str) -> None:
+    """Not only until the transport has room, which the rest of an earlier piece takes."""
+    piece = bytes(1 << 22)
+    many = 6
+
+    def pieces(items: list[int]) -> Any:
+        for _ in range(many):
+            yield [piece] * len(items)
+
+    function = batched.dynamically(pieces, timeout_ms=0)
+    with serving(bind, functions={"f": function}) as server:
+        peer = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        peer.settimeout(PATIENCE_S)
+        peer.connect(bind.removeprefix("unix:"))
+        peer.sendall(b"".join(ClientGreeting(client="raw").frame()))
+        until(server.sessions)
+        (held,) = server.server.sessions
+        call = pickle.dumps(((1,), {}))
+        peer.sendall(b"".join(frame(Kind.CALL, Flag.STREAM, 1, 0, call)))
+        reader = FrameReader()
+        kinds, most = list[int](), 0
+        while Kind.RESULT not in kinds:
+            kinds += [each.kind for each in reader.filled(peer.recv_into(reader.room()))]
+            most = max(most, server.on_loop(lambda: sum(map(len, held._unsent))))  # noqa: SLF001
+        peer.close()
+    assert kinds.count(Kind.PIECE) == many
+    assert most <= 2 * len(piece)

@@ -159,6 +159,11 @@ class ThreadDispatcher(Work):
 
     def give_up(self, batch: Batch | None, error: BaseException) -> None:
         """Answer `batch`, or all calls if there is none, with `error`, a fault of this library."""
+        if batch is None and not isinstance(error, Exception):
+            # Thrown into this thread, `SystemExit` say, which is no answer of a call that waits.
+            self.recover(error)
+            self.answer_lost(None, error, and_all=False)
+            return
         as_it_looked = batch is None or batch not in self.batcher.running
         self.answer_lost(batch, error, and_all=as_it_looked)
 

@@ -56,7 +56,10 @@ class Learned:
     much that size does not explain them.
     """
     item_ms: float | None
-    """What each item adds, in milliseconds; None if `batch_ms` is not known."""
+    """What each item adds, in milliseconds; None if `batch_ms` is not known.
+
+    With `batch_sizes`, that includes the copies that fill batches up.
+    """
     wait_ms: float
     """How many milliseconds recent batches waited for more calls, on average."""
     length_ms: float | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from queue import SimpleQueue
 from typing import Any
@@ -63,7 +64,7 @@ def test_what_is_thrown_into_an_idle_worker_is_no_answer_of_the_next_call(
     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(idents[0]), ctypes.py_object(thrown))
     assert [future.result(PATIENCE_S) for future in [fn.submit(2), fn.submit(3)]] == [2, 3]
     assert fn.submit([4, 5]).result(PATIENCE_S) == [4, 5]
-    fn.shutdown()
+    asyncio.run(asyncio.wait_for(fn.aclose(), PATIENCE_S))  # no worker waits for a turn that is never free
     assert fn.stats.total_processed == fn.stats.total_accepted == 5
 
 

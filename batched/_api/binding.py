@@ -221,10 +221,8 @@ class Bindable(Generic[DriverT]):
         def make(owner: object) -> DriverT:
             bound = not isinstance(owner, Bindable)
             collator, queue = join(func, options, name, bound=bound, owner=owner)
-            if isinstance(collator, CachingCollator):
-                collator.claim(func)
-                if callers_ask:
-                    collator.let_callers_ask()
+            if isinstance(collator, CachingCollator) and callers_ask:
+                collator.let_callers_ask()
             return new_driver(options, queue, collator, name, owner)
 
         wrapper: Any = self

@@ -77,8 +77,7 @@ class DecoratedFunction(Bindable[DriverT]):
         )
         bound = not isinstance(self._owner(), DecoratedFunction)
         found = caches.of(options, self._shared.settings, driver.collator, self._name, bound=bound)
-        found.claim(self._shared.function)
-        return found
+        return found.claim(self._shared.function)
 
     # -- calling ------------------------------------------------------------------------------------
 

@@ -140,6 +140,8 @@ def _cost(stats: Stats, options: Options) -> Iterator[str]:
     each = f"each item adds {short(learned.item_ms)} ms"
     if learned.length_ms is not None:
         each += f" plus {short(learned.length_ms)} ms for each unit of the longest item's length"
+    if stats.total_copies:  # they take a part of that
+        each += ", copies included"
     yield f"A batch costs {short(learned.batch_ms)} ms, and {each}."
     size = _most(stats, options)
     saved = _fixed_share(learned, 1) * (1 - 1 / size)

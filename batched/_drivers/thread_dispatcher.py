@@ -160,8 +160,11 @@ class ThreadDispatcher(Work):
 
     def give_up(self, batch: Batch | None, error: BaseException) -> None:
         """Answer `batch`, or all calls if there is none, with `error`, a fault of this library."""
+        is_fault = isinstance(error, Exception)  # else it was thrown into this thread: calls go on waiting
+        if not is_fault:
+            self.recover(error)
         as_it_looked = batch is None or batch not in self.batcher.running
-        self.answer_lost(batch, error, and_all=as_it_looked)
+        self.answer_lost(batch, error, and_all=is_fault and as_it_looked)
 
     def _out_of_hand(self) -> list[Batch]:
         # Of several workers, some of the batches are the others'.

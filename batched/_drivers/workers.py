@@ -134,9 +134,14 @@ class TurnTakers(ABC):
             self.waiting_for_turn += 1
         if self._has_asides():
             release(self._wake)
-        self._turn.acquire()
-        with self.lock.later, self.lock:
-            self.waiting_for_turn -= 1
+        try:
+            self._turn.acquire()
+        except BaseException:  # thrown into this thread, and raised as it has the turn
+            self._turn.release()
+            raise
+        finally:
+            with self.lock.later, self.lock:
+                self.waiting_for_turn -= 1
 
     def _pass_turn(self) -> None:
         """Have another worker look: there are batches for it alone."""

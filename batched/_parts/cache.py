@@ -10,7 +10,7 @@ the batcher. Results that land in between are found in a `Watch`.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from typing import Any
+from typing import Any, Self
 from uuid import uuid4
 from weakref import WeakValueDictionary
 
@@ -56,10 +56,11 @@ class CachingCollator(LayeredCollator):
         # Instances give different answers, unless there is a `cache_key`; and a cache may outlive them.
         self._owner: str | None = uuid4().hex if bound and self.items_are_keys else None
 
-    def claim(self, function: Any) -> None:
-        """Raise `TypeError` if another function has the same keys in this cache."""
+    def claim(self, function: Any) -> Self:
+        """Return this; `TypeError` if another function has the same keys in this cache."""
         if self.items_are_keys and self._owner is None:
             self._store.claim(function)
+        return self
 
     def take_given_tenants(self) -> None:
         """Have calls of `GIVEN_TENANT`, where there is one: a call that runs in their place has it too."""

@@ -72,7 +72,7 @@ def join(
         new_queue = with_tenants(new_queue)
     if options.cache is not None:
         cached = CachingCollator(collator, layers, options.cache, options.cache_key, name, bound=bound)
-        return cached, new_queue
+        return cached.claim(func), new_queue
     return LayeredCollator(collator, layers) if layers else collator, new_queue
 
 

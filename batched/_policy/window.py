@@ -56,7 +56,7 @@ class Learned:
     much that size does not explain them.
     """
     item_ms: float | None
-    """What each item adds, in milliseconds; None if `batch_ms` is not known."""
+    """What each item adds, in milliseconds, with its copies; None if `batch_ms` is not known."""
     wait_ms: float
     """How many milliseconds recent batches waited for more calls, on average."""
     length_ms: float | None = None

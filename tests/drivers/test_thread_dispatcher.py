@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from queue import SimpleQueue
 from typing import Any
@@ -11,7 +12,8 @@ import pytest
 import batched
 from batched._drivers import thread_dispatcher
 from batched._drivers.deadline_watch import DeadlineWatch
-from tests.kit.gate import PATIENCE_S, Gate
+from batched._drivers.private_python import frames_of_threads
+from tests.kit.gate import PATIENCE_S, Gate, until
 from tests.kit.kept import driver_of
 
 
@@ -37,6 +39,33 @@ def test_an_exception_thrown_into_the_worker_does_not_end_it(caplog: pytest.LogC
     assert isinstance(future.exception(PATIENCE_S), ZeroDivisionError)
     passes.put(None)
     assert fn(2) == 2
+
+
+@pytest.mark.parametrize("thrown", [SystemExit, KeyboardInterrupt])
+@pytest.mark.parametrize("options", [{}, {"max_concurrent_batches": 2}, {"workers": 1}], ids=str)
+def test_what_is_thrown_into_an_idle_worker_is_no_answer_of_the_next_call(
+    thrown: type[BaseException], options: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    """The worker takes it as it wakes, and goes on: it would end the thread of a caller."""
+    import ctypes
+
+    if "workers" in options:
+        options = {"workers": batched.Workers(1)}
+    idents: list[int] = []
+
+    def note(items: list[int]) -> list[int]:
+        idents.append(threading.get_ident())
+        return items
+
+    fn = batched.dynamically(note, timeout_ms=0, **options)
+    assert fn(1) == 1
+    asleep = {"_next", "_wait_for_turn"}
+    until(lambda: frames_of_threads()[idents[0]].f_code.co_name in asleep)
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(idents[0]), ctypes.py_object(thrown))
+    assert [future.result(PATIENCE_S) for future in [fn.submit(2), fn.submit(3)]] == [2, 3]
+    assert fn.submit([4, 5]).result(PATIENCE_S) == [4, 5]
+    asyncio.run(asyncio.wait_for(fn.aclose(), PATIENCE_S))  # no worker waits for a turn that is never free
+    assert fn.stats.total_processed == fn.stats.total_accepted == 5
 
 
 @pytest.mark.parametrize("items", [2, [2]])

@@ -17,6 +17,7 @@ from batched._core.mending import give_up_all, give_up_batch, mend
 from batched._core.stream_batcher import StreamBatcher
 from batched._drivers.current_worker import cause_of
 from batched._drivers.driver import Driver
+from batched._drivers.room_on_stack import check_stack
 from batched._drivers.step_lock import StepLock
 from batched._parts.in_flight import store
 from batched.errors import RestartWorker
@@ -114,6 +115,7 @@ class Dispatcher(ABC):
         if self.lock.is_mine():
             self.lock.later.append(partial(self.take_step, step))
             return None
+        check_stack()
         try:
             with self:
                 return step(self.batcher)

@@ -27,6 +27,7 @@ from batched._drivers.driver import Driver
 from batched._drivers.loop_dispatcher import LoopDispatcher, LoopRef
 from batched._drivers.loop_stages import StagedLoopDispatcher
 from batched._drivers.private_python import running_loop_or_none
+from batched._drivers.room_on_stack import check_stack
 from batched._drivers.wakeups import ask, set_unless_done
 from batched._drivers.warm_up import WarmUp
 from batched.errors import ClosedError
@@ -90,6 +91,7 @@ class LoopDriver(Driver):
             self._follow(changes)
             self.lock.later.append(partial(self.configure, {}))  # the batcher follows them after this step
             return
+        check_stack()
         before, dispatchers = self.options, self.dispatchers()
         try:
             with self.lock.later, self.lock:
@@ -180,6 +182,7 @@ class LoopDriver(Driver):
         """Have `call` arrive by way of the lock; return False if it waits for room."""
         if self.lock.is_mine():  # a task that has begun at once, as some begin: eager ones
             raise RuntimeError(f"{self.name} was called by a finalizer that interrupted its own work")
+        check_stack()
         call.note_context()
         try:
             with dispatcher:

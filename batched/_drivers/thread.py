@@ -28,6 +28,7 @@ from batched._drivers.deadline_watch import DeadlineWatch
 from batched._drivers.driver import Driver
 from batched._drivers.fork_and_exit import park_at_exit
 from batched._drivers.private_python import running_loop_or_none
+from batched._drivers.room_on_stack import check_stack
 from batched._drivers.semaphores import new_semaphore
 from batched._drivers.shared_workers import SharedWorkers, WorkerTimes
 from batched._drivers.stages import StagedThreadDispatcher
@@ -132,6 +133,7 @@ class ThreadDriver(Driver):
         """A snapshot of the counters."""
         if self.lock.is_mine():
             return self._snapshot([self.batcher], amid_step=True)
+        check_stack()
         try:
             with self.dispatcher:
                 self.batcher.take_in()
@@ -146,6 +148,7 @@ class ThreadDriver(Driver):
             self._follow(changes)
             self.lock.later.append(partial(self.configure, {}))  # the batcher follows them after this step
             return
+        check_stack()
         before = self.options
         try:
             with self.dispatcher:

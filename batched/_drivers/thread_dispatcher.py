@@ -21,6 +21,7 @@ from batched._drivers.current_worker import OF_THREAD, Worker
 from batched._drivers.driver import Driver
 from batched._drivers.fork_and_exit import is_exiting
 from batched._drivers.generators import run_steps
+from batched._drivers.room_on_stack import check_stack
 from batched._drivers.runners import Runners
 from batched._drivers.semaphores import new_semaphore, release
 from batched._drivers.shared_workers import SharedWorkers, WorkerTimes
@@ -212,6 +213,7 @@ class ThreadDispatcher(Work):
         if self.lock.is_mine():
             self.lock.later.append(partial(self._admit_later, call, wait, of_map))
             return None
+        check_stack()
         gate = None
         try:
             with self:

@@ -386,9 +386,12 @@ def _wait(stats: Stats, options: Options) -> Iterator[str]:
         reason = ": that would cost more than it saves" if StartReason.NO_GAIN in stats.closed else ""
         yield f"Batches do not wait for more calls now{reason}."
     else:
+        others = "or for the rest of a burst"
+        if options.max_concurrent_batches > 1:
+            others = "for the rest of a burst, or so that batches start at even intervals"
         yield (
             f"Batches wait {short(learned.wait_ms)} ms for more calls on average: for callers that were just "
-            "answered and call again at once, or for the rest of a burst."
+            f"answered and call again at once, {others}."
         )
     yield from _waited(stats)
 

@@ -39,6 +39,7 @@ _SPARE = 0.5  # of the time of one item: where a slot was free for longer, this 
 _LOOK_AHEAD = 64  # batches, of a large call's wait; beyond, the rest goes on as they did
 _LEAST = 0.01  # of an item
 _OF_LATE = 64  # batches: what came with them comes now
+_LONGER = 4  # times as long as of late: a longer time from batch to batch is a rest
 _IDLE = 8  # batches that could have run since the last one: what was learned may be wrong by now
 
 
@@ -190,7 +191,10 @@ class Backlog(Feature):
                     small -= stop - start
             self._small += _WEIGHT * (small - self._small)
             self._items += _WEIGHT * (batch.size - self._items)
-            self._cycle_s += _WEIGHT * (now - (self._ended or started) - self._cycle_s)
+            cycle_s = now - (self._ended or started)
+            if self._cycle_s:  # after a night, as many may come as before it
+                cycle_s = min(cycle_s, _LONGER * self._cycle_s)
+            self._cycle_s += _WEIGHT * (cycle_s - self._cycle_s)
             self._ended = now
         self._now = max(self._now, now)
         if self.times.is_known:
@@ -267,11 +271,14 @@ class Backlog(Feature):
         small = float(min(queue.small_items + len(self.river.arriving), ahead))
         left = float(max(ahead - small, 0.0) + items)
         total, done = left, 0.0
-        each_s = self._small / self._cycle_s if self._cycle_s else 0.0  # small items that come in a second
+        cycle_s = self._cycle_s
+        if not self.river.running:  # no more have come since the last batch
+            cycle_s = max(cycle_s, now - self._ended)
+        each_s = self._small / cycle_s if cycle_s else 0.0  # small items that come in a second
         # Half of the large items that come go ahead, as large calls take turns; one batch is not divided.
         # Where no large call waits, those of late may be of the caller that asks, which has one at a time.
         shared = max(1.0 - self._full / items, 0.0) / 2 if ahead > small else 0.0
-        large_s = (self._items - self._small) / self._cycle_s * shared if self._cycle_s else 0.0
+        large_s = (self._items - self._small) / cycle_s * shared if cycle_s else 0.0
         most = size if queue.large_limit is None else queue.large_limit
         takes_s, credit = 0.0, queue.saved
         start = max(now, self._free_at) - now

@@ -111,7 +111,11 @@ class Waiting(Feature):
         """Return the costs, and after how many cohorts they were known."""
         learned = self.window.learned()
         if learned is not None and learned.capacity is not None:
-            learned = replace(learned, capacity=learned.capacity * self.river.slots)
+            has_budget = (
+                self.river.options.max_batch_length is not None
+            )  # it may fill a batch with any number
+            capacity = None if has_budget else learned.capacity * self.river.slots
+            learned = replace(learned, capacity=capacity)
         return {"cohorts": self.window.cohorts, "learned": learned}
 
 

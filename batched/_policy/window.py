@@ -74,7 +74,7 @@ class Learned:
     capacity: float | None
     """Items per second in full batches, calculated from these costs, in all workers or overlapping stages.
 
-    None if that is not known, or if no batch has been nearly that large.
+    None if that is not known, if no batch has been nearly that large, or with `max_batch_length`.
     """
 
     @property

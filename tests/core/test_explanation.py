@@ -260,6 +260,12 @@ WAITS = [
         "at once, or for the rest of a burst.",
         {"learned": replace(LEARNED, wait_ms=1.5)},
     ),
+    Example(
+        "Batches wait 1.5 ms for more calls on average: for callers that were just answered and call again "
+        "at once, for the rest of a burst, or so that batches start at even intervals.",
+        {"learned": replace(LEARNED, wait_ms=1.5)},
+        {"max_concurrent_batches": 2},
+    ),
 ]
 LOSSES = [
     Example(

@@ -40,6 +40,26 @@ def test_a_rare_list_beside_busy_single_calls_is_told_the_wait_that_it_has(load:
     assert 0.7 < callers.ratio(size) < 1.3
 
 
+def test_a_list_that_comes_when_all_others_have_gone_waits_for_itself_alone() -> None:
+    """Single calls that had come hours before were still expected to go ahead of it."""
+    callers = Callers(0.9)
+    callers.rest(3600.0)
+    service = callers.service
+    told = service.driver.batcher.feature(Backlog).wait_s(40, service.now)
+    assert told == pytest.approx(cost(FULL) + cost(40 - FULL), rel=0.1)
+
+
+def test_a_list_in_the_morning_is_told_the_wait_that_it_has() -> None:
+    """A night without calls was taken for a time in which few came, for hundreds of batches."""
+    callers = Callers(0.8)
+    callers.rest(30_000.0)
+    callers.poisson(0.8 * FULL / cost(FULL), 1)
+    callers.run(1.0)
+    callers.poisson(2.0, 40)
+    callers.run(7.0)
+    assert 0.6 < callers.ratio(40) < 1.4
+
+
 def test_a_list_of_many_batches_is_told_the_wait_that_it_has() -> None:
     callers = Callers(0.5)
     callers.poisson(0.3, 200)

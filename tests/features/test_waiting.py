@@ -70,6 +70,19 @@ def test_the_capacity_is_that_of_all_batches_that_run_at_once(options: dict[str,
     assert of_four == pytest.approx(4 * alone, rel=0.05)
 
 
+def test_no_capacity_is_told_where_a_budget_may_fill_batches() -> None:
+    """It was that of batches of 16, though 8 items filled them: 615 items a second instead of 444."""
+    fn = batched.dynamically(list, batch_size=16, max_batch_length=80, length=lambda _: 10)
+    clock = manual_clock(fn, takes_ms=lambda size: 10 + size)
+    for number in range(300):
+        for _ in range(1 + number % 8):
+            clock.call("a")
+        clock.turn(ms=100)
+    assert clock.stats.batch_size.max == 8
+    assert clock.stats.learned.batch_ms == pytest.approx(10, rel=0.1)
+    assert clock.stats.learned.capacity is None
+
+
 def test_without_a_backlog_the_capacity_is_that_of_one_worker() -> None:
     """As in a simulation that leaves it out: no other feature is needed for what this one tells."""
     driver = ManualDriver(Options(batch_size=8), without=(Backlog,))

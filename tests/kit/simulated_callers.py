@@ -99,6 +99,12 @@ class Callers:
         self._expected.clear()
         self._failing = failing
 
+    def rest(self, seconds: float) -> None:
+        """Have no caller call any more, and nothing happen for so long."""
+        self.run(1.0)
+        self._events.clear()
+        self.run(seconds)
+
     def _pass(self, until: float) -> None:
         while self._events and self._events[0][0] <= until:
             self.service.now, _, then = heappop(self._events)

@@ -18,6 +18,7 @@ Array: TypeAlias = Any
 """A numpy array or a torch tensor."""
 
 _NO_CONTEXT = nullcontext()
+_letter = attrgetter("dtype.char")
 
 
 class NumpyArrays:
@@ -122,6 +123,10 @@ class NumpyArrays:
     def memory(self, array: Array) -> int:
         """Return a number that arrays which are no views have in common if they share their memory."""
         return id(array)
+
+    def hold_objects(self, rows: Sequence[Array]) -> bool:
+        """Whether some of `rows` are arrays of objects, which may be arrays themselves."""
+        return "O" in map(_letter, rows)
 
     def own(self, rows: Sequence[Array]) -> list[Array]:
         """Return `rows`, with copies in the place of views."""
@@ -245,6 +250,9 @@ class TorchArrays:
             return id(array)
         # `detach`, `data` and parameters are no views, though they share the storage of another tensor.
         return int(array.untyped_storage()._cdata)  # noqa: SLF001  its address could not be asked of each kind
+
+    def hold_objects(self, rows: Sequence[Array]) -> bool:  # noqa: ARG002  as of numpy
+        return False
 
     def own(self, rows: Sequence[Array]) -> list[Array]:
         if len({row.is_inference() for row in rows}) > 1:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter, OrderedDict, UserDict, UserList, defaultdict, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from io import BytesIO, StringIO
 from operator import is_not
@@ -41,7 +41,7 @@ def _copy(result: Any) -> Any:  # noqa: PLR0911  one kind after another
         return result
     library = library_of(result)
     if library is not None:
-        return library.copy(result)
+        return _with_own_objects(library.copy(result))
     if type(result) is dict:
         return {key: _copy(value) for key, value in result.items()}
     if type(result) in {list, tuple}:
@@ -51,7 +51,7 @@ def _copy(result: Any) -> Any:  # noqa: PLR0911  one kind after another
     if type(result) in _COPIED:
         return _COPIED[type(result)](result)
     if is_like_an_array(type(result)) or is_one_of(type(result), _TABLES):
-        return result.copy()
+        return _with_own_objects(result.copy())
     if issubclass(type(result), Mapping | list | tuple):  # such as a named tuple, or a model's outputs
         children = list(result.values()) if issubclass(type(result), Mapping) else result
         copied = [*map(_copy, children)]
@@ -59,6 +59,34 @@ def _copy(result: Any) -> Any:  # noqa: PLR0911  one kind after another
             made = with_children(result, result, copied)
             return made if type(made) is type(result) else result  # the function knows it by its class
     return result
+
+
+def _with_own_objects(copied: Any) -> Any:
+    """Return a copy of an array or table, of which the arrays and containers inside are copied too."""
+    if found := objects_in(copied):
+        put_objects(copied, found, [*map(_copy, found.values())])
+    return copied
+
+
+def objects_in(whole: Any) -> dict[Any, Any]:
+    """Return what is in an array of objects of numpy's own, or in columns of objects, by place."""
+    kind: Any = type(whole)
+    if kind is type_named("numpy", "ndarray"):
+        return dict(enumerate(whole.flat)) if whole.dtype == object else {}
+    if not is_one_of(kind, _PANDAS):
+        return {}
+    if whole.ndim == 1:
+        return dict(enumerate(whole)) if whole.dtype == object else {}
+    columns = [at for at, holds_objects in enumerate(whole.dtypes.eq(object)) if holds_objects]
+    return {(row, at): value for at in columns for row, value in enumerate(whole.iloc[:, at])}
+
+
+def put_objects(whole: Any, found: dict[Any, Any], others: Sequence[Any]) -> None:
+    """Put those of `others` that are new ones where `objects_in` has found the objects."""
+    places = whole.iat if hasattr(whole, "iat") else whole.reshape(-1)
+    for (place, value), other in zip(found.items(), others, strict=True):
+        if other is not value:
+            places[place] = other
 
 
 own_copy = if_it_can(_copy)
@@ -89,9 +117,9 @@ _COPIED: dict[type, Copier] = {
 }
 _STANDARD = {OrderedDict, defaultdict, Counter, UserDict}
 _LIKE_ARRAYS = (("numpy", "void"), ("cupy", "ndarray"))
+_PANDAS = (("pandas", "DataFrame"), ("pandas", "Series"))
 _TABLES = (
-    ("pandas", "DataFrame"),
-    ("pandas", "Series"),
+    *_PANDAS,
     ("scipy.sparse", "spmatrix"),
     ("scipy.sparse", "sparray"),
 )

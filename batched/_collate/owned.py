@@ -16,7 +16,15 @@ from typing import Any
 from batched._collate.item_length import has_fields
 from batched._collate.libraries import LIBRARIES, Library, is_one_of, library_of, library_of_type, type_named
 from batched._collate.nested import attributes, with_children
-from batched._collate.own_copies import Copier, copy_of_memory, if_it_can, is_like_an_array, own_copy
+from batched._collate.own_copies import (
+    Copier,
+    copy_of_memory,
+    if_it_can,
+    is_like_an_array,
+    objects_in,
+    own_copy,
+    put_objects,
+)
 from batched._collate.plain import PLAIN, are_plain, hashed, kinds_of
 
 _LIBRARIES = frozenset({"numpy", "torch"})  # modules of their own types of arrays
@@ -65,7 +73,8 @@ class _Rows:
             types = [*map(hashed, kinds)]
             kinds = set(types)
         kind = next(iter(kinds)) if len(kinds) == 1 else None
-        if (library := LIBRARIES.get(kind)) is not None and is_plain_array(kind):  # type: ignore[arg-type]
+        library = LIBRARIES.get(kind)  # type: ignore[arg-type]
+        if library is not None and is_plain_array(kind) and not library.hold_objects(rows):  # type: ignore[arg-type]
             mine = [self._own(library, row) for row in rows] if self._is_lone else library.own(rows)
             kept = [row for row, own in zip(rows, mine, strict=True) if row is own]
             memories = set(map(library.memory, kept))
@@ -90,15 +99,15 @@ class _Rows:
         library = library_of_type(kind)
         if library is not None:
             is_view = library.may_be_view if self._is_lone else library.is_view
-            copier = self._of_arrays(is_view, library.copy, library.memory)
+            copier = self._of_arrays(is_view, library.copy, library.memory, depth)
             return copier if is_plain_array(kind) else if_it_can(copier)
         of_parts = self._of_parts(kind) if depth else None
         if of_parts is not None:
             return if_it_can(partial(of_parts, depth=depth - 1))
         if is_like_an_array(kind):
-            return self._of_arrays(_shows_memory, methodcaller("copy"), id)
+            return self._of_arrays(_shows_memory, methodcaller("copy"), id, 0)
         if is_one_of(kind, _TABLES):
-            return if_it_can(self._of_arrays(_is_part_of_table, methodcaller("copy"), id))
+            return if_it_can(self._of_arrays(_is_part_of_table, methodcaller("copy"), id, depth))
         return copy_of_memory if issubclass(kind, memoryview) else None
 
     def _of_parts(self, kind: type) -> Callable[..., Any] | None:
@@ -112,16 +121,26 @@ class _Rows:
         return self._model if has_fields(kind) else None
 
     def _of_arrays(
-        self, is_view: Callable[[Any], bool], copied: Copier, memory: Callable[[Any], int]
+        self, is_view: Callable[[Any], bool], copied: Copier, memory: Callable[[Any], int], depth: int
     ) -> Copier:
-        """Return what returns an array, or a copy of one that is a view or has been handed out already."""
+        """Return what returns an array, or a copy of one that is a view or has been handed out already.
+
+        Objects in it, `depth` containers deep, are looked at too.
+        """
         met = self._met
 
         def array(row: Any) -> Any:
-            if is_view(row) or (place := memory(row)) in met:
-                return copied(row)
-            met.add(place)
-            return row
+            place = None if is_view(row) else memory(row)
+            is_new = place is None or place in met
+            if place is not None:
+                met.add(place)
+            mine = copied(row) if is_new else row
+            if depth and (found := objects_in(mine)) and not are_plain(list(found.values())):
+                children = self.each([*found.values()], depth - 1)
+                if any(map(is_not, children, found.values())):
+                    mine = mine if is_new else copied(row)
+                    put_objects(mine, found, children)
+            return mine
 
         return array
 

@@ -542,6 +542,68 @@ def test_an_image_that_owns_its_memory_or_is_in_a_file_is_handed_out_as_it_is(
     assert all(answer is row for answer, row in zip(answers, rows, strict=True))
 
 
+def _array_of(*objects: Any) -> Any:
+    made = np.empty(len(objects), object)
+    for at, each in enumerate(objects):
+        made[at] = each
+    return made
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda rows: [_array_of(row, "label") for row in rows],
+        lambda rows: list(np.stack([_array_of(row, [row]) for row in rows])),
+        lambda rows: [{"row": _array_of([row])} for row in rows],
+    ],
+    ids=["arrays", "rows of one array", "nested"],
+)
+@pytest.mark.parametrize("size", [1, 3])
+def test_views_in_arrays_of_objects_are_copied(flavour: Flavour, make: Any, size: int) -> None:
+    """The function may use its buffer again; its own arrays stay what they are."""
+    buffer = np.zeros((size, 4))
+    made: list[Any] = []
+
+    def rows(xs: list[int]) -> list[Any]:
+        made[:] = make(buffer)
+        return made
+
+    answers = flavour.call(flavour.decorate(rows, timeout_ms=0), list(range(size)))
+    buffer[:] = 9
+    for answer, own in zip(answers, made, strict=True):
+        assert str(answer).count("9.") == 0
+        assert str(own).count("9.") > 0
+
+
+@pytest.mark.libraries
+@pytest.mark.parametrize("kind", ["rows", "parts", "columns"])
+def test_views_in_columns_of_objects_are_copied(flavour: Flavour, kind: str) -> None:
+    """Of a frame with a column of vectors."""
+    pandas = pytest.importorskip("pandas")
+    buffer = np.zeros((3, 4))
+
+    def rows(xs: list[int]) -> list[Any]:
+        frame = pandas.DataFrame({"text": [str(x) for x in xs], "vector": list(buffer)})
+        if kind == "columns":
+            return [frame["vector"], frame["vector"], frame]
+        return [frame.iloc[x] if kind == "rows" else frame.iloc[x : x + 1] for x in xs]
+
+    answers = flavour.call(flavour.decorate(rows, timeout_ms=0), [0, 1, 2])
+    buffer[:] = 9
+    for answer in answers:
+        cells = answer.to_frame() if answer.ndim == 1 else answer
+        vectors = [cell for cell in cells.to_numpy().flat if isinstance(cell, np.ndarray)]
+        assert vectors
+        assert all(vector.tolist() == [0, 0, 0, 0] and vector.base is None for vector in vectors)
+
+
+def test_callers_of_a_cache_share_no_list_in_an_array_of_objects(flavour: Flavour) -> None:
+    """As of lists in a list."""
+    fn = flavour.decorate(lambda xs: [_array_of([x]) for x in xs], cache={}, timeout_ms=0)
+    flavour.call(fn, 1)[0].append("changed")
+    assert flavour.call(fn, 1).tolist() == [[1]]
+
+
 @pytest.mark.parametrize("make", MAKES)
 def test_copies_keep_the_class_of_an_array(flavour: Flavour, make: str) -> None:
     """Masks too."""

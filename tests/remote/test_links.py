@@ -1063,11 +1063,13 @@ def test_a_transport_has_little_of_a_large_answer(bind: str, *, closes: bool) ->
 
 def test_pieces_wait_until_those_before_are_with_the_transport(bind: str) -> None:
     """Not only until the transport has room, which the rest of an earlier piece takes."""
-    piece = bytes(1 << 22)
-    many = 6
+    piece, many = bytes(1 << 22), 4
+    made, goes_on = list[int](), threading.Event()
 
     def pieces(items: list[int]) -> Any:
-        for _ in range(many):
+        for each in range(many):
+            assert not each or goes_on.wait(PATIENCE_S)
+            made.append(each)
             yield [piece] * len(items)
 
     function = batched.dynamically(pieces, timeout_ms=0)
@@ -1078,13 +1080,20 @@ def test_pieces_wait_until_those_before_are_with_the_transport(bind: str) -> Non
         peer.sendall(b"".join(ClientGreeting(client="raw").frame()))
         until(server.sessions)
         (held,) = server.server.sessions
-        call = pickle.dumps(((1,), {}))
-        peer.sendall(b"".join(frame(Kind.CALL, Flag.STREAM, 1, 0, call)))
-        reader = FrameReader()
-        kinds, most = list[int](), 0
+
+        def unsent() -> int:
+            return server.on_loop(lambda: sum(map(len, held._unsent)))  # type: ignore[no-any-return]  # noqa: SLF001
+
+        peer.sendall(b"".join(frame(Kind.CALL, Flag.STREAM, 1, 0, pickle.dumps(((1,), {})))))
+        until(lambda: not held._has_room.is_set())  # noqa: SLF001
+        goes_on.set()
+        # The second piece is written before it is known that it has to wait; the third one is there too.
+        until(lambda: len(made) == many and unsent() > len(piece))
+        reader, kinds = FrameReader(), list[int]()
+        while (left := unsent()) > len(piece):
+            assert left < 2 * len(piece)
+            kinds += [each.kind for each in reader.filled(peer.recv_into(reader.room()))]
         while Kind.RESULT not in kinds:
             kinds += [each.kind for each in reader.filled(peer.recv_into(reader.room()))]
-            most = max(most, server.on_loop(lambda: sum(map(len, held._unsent))))  # noqa: SLF001
         peer.close()
     assert kinds.count(Kind.PIECE) == many
-    assert most <= 2 * len(piece)

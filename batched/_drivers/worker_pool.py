@@ -347,6 +347,7 @@ class WorkerPool(TurnTakers):
             self._run_batch(worker, seat, batch)
         except BaseException as error:  # noqa: BLE001  logged
             # A fault of this library, or an exception thrown into this thread: answer and go on.
+            self._turn.free()
             log_error("%s: the worker failed", self.name)
             if seat is not None:
                 seat.dispatcher.give_up(batch, error)

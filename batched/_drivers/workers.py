@@ -16,7 +16,7 @@ from batched._drivers.dispatcher import Dispatcher
 from batched._drivers.fork_and_exit import NO_THREAD, new_thread, start_thread
 from batched._drivers.private_python import frames_of_threads
 from batched._drivers.semaphores import new_semaphore, release
-from batched._drivers.step_lock import StepLock, is_outdated
+from batched._drivers.step_lock import StepLock, is_outdated, new_step_lock
 from batched._logs import log_error
 
 _PAUSE_S = 0.0005
@@ -80,7 +80,9 @@ class TurnTakers(ABC):
     def renew_locks(self) -> None:
         """Make the locks anew. Only while there is no thread."""
         self._wake = new_semaphore()  # of the worker that has the turn
-        self._turn = _thread.allocate_lock()  # held by the thread that looks for the next batch
+        # Held by the thread that looks for the next batch. It knows its owner: an exception that is thrown
+        # into that worker as it gets the turn must not leave it held.
+        self._turn = new_step_lock()
 
     def join(self) -> None:
         """Wait until all threads have ended."""
@@ -136,9 +138,6 @@ class TurnTakers(ABC):
             release(self._wake)
         try:
             self._turn.acquire()
-        except BaseException:  # thrown into this thread, and raised as it has the turn
-            self._turn.release()
-            raise
         finally:
             with self.lock.later, self.lock:
                 self.waiting_for_turn -= 1
@@ -202,8 +201,13 @@ class Workers(TurnTakers):
         # A worker that has the turn starts another when it has a batch. It gives the turn back before it
         # looks at `_may_start`, so either side sees the other.
         self._may_start = True
-        if not self._turn.locked():
-            self._start_another()
+        try:
+            if self._turn.acquire(False):  # noqa: FBT003
+                self._start_another()
+                self._turn.release()
+        except BaseException:  # Ctrl-C
+            self._turn.free()
+            raise
 
     def look_again(self) -> None:
         """Have a worker look again, if there is one."""
@@ -274,6 +278,7 @@ class Workers(TurnTakers):
                 found = self._work.run(batch)
             except BaseException as error:  # noqa: BLE001  logged
                 # A fault of this library, or an exception thrown into this thread: answer and go on.
+                self._turn.free()
                 log_error("%s: the worker failed", self._work.name)
                 self._work.give_up(batch, error)
                 found = 0.0

@@ -68,6 +68,47 @@ def test_what_is_thrown_into_an_idle_worker_is_no_answer_of_the_next_call(
     assert fn.stats.total_processed == fn.stats.total_accepted == 5
 
 
+@pytest.mark.parametrize("shares", [False, True], ids=["own", "shared"])
+def test_an_exception_thrown_into_a_worker_that_waits_for_its_turn_stops_no_other(
+    shares: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It comes as the worker has the turn: without the turn no worker would look for a batch again."""
+    import ctypes
+
+    gate = Gate(shut=True)
+    options: dict[str, Any] = {"workers": batched.Workers(2)} if shares else {"max_concurrent_batches": 2}
+    fn = batched.dynamically(gate, batch_size=1, timeout_ms=0, **options)
+    takers: Any = driver_of(fn).pool if shares else driver_of(fn).workers
+
+    def run_two() -> None:
+        futures = [fn.submit(item) for item in range(2)]
+        for _ in futures:  # both at once
+            gate.wait_for_batch()
+        for _ in futures:
+            gate.let_through()
+        assert [future.result(PATIENCE_S) for future in futures] == [0, 1]
+        until(lambda: takers.waiting_for_turn == 1)
+
+    run_two()
+    waiting = [
+        ident
+        for ident, frame in frames_of_threads().items()
+        if ident in takers.idents and frame.f_code.co_name == "_wait_for_turn"
+    ]
+    assert len(waiting) == 1
+    thrown = ctypes.py_object(ZeroDivisionError)
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(waiting[0]), thrown)
+    first = fn.submit(2)
+    gate.wait_for_batch()  # the other worker has left the turn to it
+    until(lambda: "the worker failed" in caplog.text)
+    gate.let_through()
+    assert first.result(PATIENCE_S) == 2
+    until(lambda: takers.waiting_for_turn == 1)  # it has given up what waited then
+    run_two()
+    run_two()
+    fn.shutdown()
+
+
 @pytest.mark.parametrize("items", [2, [2]])
 def test_what_a_worker_has_just_chosen_is_answered_too_when_an_exception_hits_it(
     items: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture

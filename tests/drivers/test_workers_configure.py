@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import _thread
 import threading
 from collections.abc import Callable
-from types import SimpleNamespace
 
 import pytest
 
 import batched
 from batched._drivers import workers
+from batched._drivers.step_lock import StepLock
 from tests.kit.gate import PATIENCE_S, Gate
 
 
@@ -19,22 +18,18 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], object]]:
     """Steps of the test's own, each taken once by a worker that is about to give its turn back."""
     steps: list[Callable[[], object]] = []
 
-    class Lock:
-        """A lock that takes a step before a worker releases it: of the locks here, that is the turn only."""
-
-        def __init__(self) -> None:
-            lock = _thread.allocate_lock()
-            self.acquire, self.locked, self._release = lock.acquire, lock.locked, lock.release
+    class Turn(StepLock):
+        """A turn before the end of which another thread takes a step."""
 
         def release(self) -> None:
-            """Take a step, then release the lock."""
+            """Have the step taken, then release the lock."""
             if steps and threading.current_thread().name.startswith("batched: "):
-                steps.pop()()
-            self._release()
+                step = threading.Thread(target=steps.pop())
+                step.start()
+                step.join(PATIENCE_S)
+            super().release()
 
-    fakes = SimpleNamespace(allocate_lock=Lock, get_ident=_thread.get_ident)
-    monkeypatch.setattr(workers, "_thread", fakes)
-    monkeypatch.setattr(workers, "is_outdated", lambda _: False)  # else a second call would replace them
+    monkeypatch.setattr(workers, "new_step_lock", Turn)
     return steps
 
 

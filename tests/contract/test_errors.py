@@ -231,7 +231,9 @@ def test_an_error_that_cannot_be_copied_arrives_itself_wherever_there_is_one_cal
     flavour: Flavour, function: Any, options: dict[str, Any]
 ) -> None:
     """Alone, in a list, kept in its place, in a `map`; with keys, with a cache."""
-    fn = flavour.decorate(function, batch_size=2, timeout_ms=0, **options)
+    fn = flavour.decorate(
+        function, batch_size=2, timeout_ms=0, **copy.deepcopy(options)
+    )  # a cache of its own
     kept = fn.options(return_exceptions=True)
     for asked in (1, [1, 2, 3, 4, 5]):
         assert type(flavour.start(fn, asked).exception(PATIENCE_S)) is Stubborn
@@ -249,7 +251,7 @@ def test_an_error_that_cannot_be_copied_is_not_shared_with_a_list(
     """Of two lists that keep their errors and get the same object, and of two that ask for the same item."""
     error = Stubborn("one")
     gate = Gate(lambda items: [error for _ in items], shut=True)
-    fn = flavour.decorate(gate, batch_size=4, timeout_ms=60_000, **options)
+    fn = flavour.decorate(gate, batch_size=4, timeout_ms=60_000, **copy.deepcopy(options))
     kept = fn.options(return_exceptions=True)
     futures = [flavour.start(kept, [1, 2]), flavour.start(kept, [3, 4] if not options else [1, 2])]
     futures += [flavour.start(kept, [5, 6])] if options else []

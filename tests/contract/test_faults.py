@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from typing import Any
 
 import pytest
@@ -15,6 +14,22 @@ from tests.kit.gate import PATIENCE_S
 from tests.kit.held import hold
 from tests.kit.kept import batchers
 from tests.kit.stats import check_sums
+
+
+def breaking_once(cls: type, where: str, armed: list[ZeroDivisionError], fn: Any) -> Any:
+    """Return the method of this name, which raises the fault once, for `fn`."""
+    right = getattr(cls, where)
+
+    def wrong(self: Any, *args: Any, **named: Any) -> Any:
+        # A batcher of an earlier test may be about to end meanwhile, and is not to take the fault.
+        known = batchers(fn)
+        if not armed or not any(self in (each, each.queue) for each in known):
+            return right(self, *args, **named)
+        if where == "push_all":
+            right(self, *(arg[:1] for arg in args))  # half-way through
+        raise armed.pop()
+
+    return wrong
 
 
 @pytest.mark.parametrize("where", ["finish", "plan", "pop", "_learn", "push_all"])
@@ -30,39 +45,35 @@ def test_nobody_hangs_on_a_fault_of_this_library(
     where: str,
     options: dict[str, Any],
 ) -> None:
-    """Whoever calls has an answer, the fault if need be; it is logged, and later calls are answered."""
+    """Whoever calls has an answer, the fault if need be, and later calls are answered.
+
+    A fault in a step of a caller is raised there, and any other is logged.
+    """
     if "cache" in options:
         options = {"cache": {}}
     gate, fn, first = hold(flavour, batch_size=2, timeout_ms=0, **options)
     futures = [flavour.start(fn, item) for item in ("second", ["third", "fourth", "fifth"], "sixth")]
     fault = ZeroDivisionError("a fault")
     armed = [fault]
-
-    def break_once(cls: type) -> None:
-        right = getattr(cls, where)
-
-        def wrong(self: Any, *args: Any, **named: Any) -> Any:
-            # A batcher of an earlier test may be about to end meanwhile, and is not to take the fault.
-            known = batchers(fn)
-            if not armed or not any(self in (each, each.queue) for each in known):
-                return right(self, *args, **named)
-            if where == "push_all":
-                right(self, *(arg[:1] for arg in args))  # half-way through
-            raise armed.pop()
-
-        monkeypatch.setattr(cls, where, wrong)
-
     places: dict[str, tuple[type, ...]] = {
         "push_all": (Queue, KeyedQueues),
     }
     for cls in places.get(where, (Batcher,)):
-        break_once(cls)
-    futures += [flavour.start(fn, item) for item in ("seventh", ["eighth", "ninth"])]
+        monkeypatch.setattr(cls, where, breaking_once(cls, where, armed, fn))
+    raised: list[ZeroDivisionError] = []
+    for item in ("seventh", ["eighth", "ninth"]):
+        try:
+            futures.append(flavour.start(fn, item))
+        except ZeroDivisionError as error:  # as it reads `stats`, to see that the call has come
+            raised.append(error)
     gate.open()
     for future in [first, *futures]:
-        with contextlib.suppress(ZeroDivisionError):
+        try:
             future.result(PATIENCE_S)
+        except ZeroDivisionError as error:
+            raised.append(error)
     assert not armed
     assert flavour.call(fn, "later") == "later"
     check_sums(fn)
-    assert any(record.exc_info and record.exc_info[1] is fault for record in caplog.records)
+    is_logged = any(record.exc_info and record.exc_info[1] is fault for record in caplog.records)
+    assert is_logged or len(raised) == 1  # of one caller alone

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from copy import deepcopy
 from io import StringIO
 from typing import Any
 
@@ -48,7 +49,7 @@ def test_the_error_of_an_item_of_a_list_says_which(
 @pytest.mark.parametrize("options", [{}, {"cache": {}}, {"length": len}, {"group_by": len}])
 def test_an_item_that_ran_alone_is_known(flavour: Flavour, options: dict[str, Any]) -> None:
     """Though its function raised; and where a list is divided, its place is that in the list."""
-    options = {"batch_size": 1, **options}
+    options = {"batch_size": 1, **deepcopy(options)}  # a cache of its own
     fn = flavour.decorate(lambda texts: list(map(int, texts)), name="embed", timeout_ms=0, **options)
     assert notes_of(flavour, fn, ["1", "22", "x", "44"]) == ["item 3 of 4 of embed"]
 

@@ -493,11 +493,11 @@ def test_the_span_of_a_batch_that_is_refilled_ends_with_it(traces: Traces, ends:
     def steps(items: list[int]) -> Iterator[list[int]]:
         yield items
         assert may_go_on.wait(PATIENCE_S)
-        yield items
+        change = yield items
         if ends == "with an error":
             raise ValueError("unlucky")
-        while ends == "left":
-            yield items
+        while ends == "left" and not change.left:
+            change = yield items
         if ends == "with too many pieces":
             yield [*items, 1]
 

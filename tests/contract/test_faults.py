@@ -76,4 +76,5 @@ def test_nobody_hangs_on_a_fault_of_this_library(
     assert flavour.call(fn, "later") == "later"
     check_sums(fn)
     is_logged = any(record.exc_info and record.exc_info[1] is fault for record in caplog.records)
-    assert is_logged or len(raised) == 1  # of one caller alone
+    # Calls are queued in steps of callers too: it is raised in one of them, or for one that reads `stats`.
+    assert is_logged or (where == "push_all" and len(raised) <= 1)

@@ -26,6 +26,7 @@ ASKS_FOR: dict[str, tuple[str, ...]] = {
         "test_an_error_that_cannot_be_copied_is_not_shared_with_a_list",
         "test_equal_items_in_flight_run_once",
         "test_the_result_of_one_item_is_the_functions_own_even_a_list",
+        "test_types_without_a_hash.py",  # these have no pickle
         "test_memory_views_are_copied",
         "test_memory_belongs_to_its_caller",
         "test_rows_made_in_inference_mode_are_copied",
@@ -44,6 +45,8 @@ ASKS_FOR: dict[str, tuple[str, ...]] = {
         "test_where_memory_is_short_no_two_callers_have_the_same_array",
         "test_a_result_that_cannot_be_copied_is_an_answer_like_others",
         "test_nothing_is_said_behind_a_cache_either",
+        "test_two_functions_of_which_the_items_are_the_keys_cannot_have_one_cache",
+        "test_closures_of_one_function_cannot_have_one_cache_nor_can_static_methods",
         "test_an_item_that_cannot_be_a_key_of_the_cache_is_named_too",
         "test_what_several_calls_of_a_request_wait_for_is_not_refused_for_another_tenant",
         # A refusal, or the next piece, takes its time to come.

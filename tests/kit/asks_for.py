@@ -106,6 +106,7 @@ ASKS_FOR: dict[str, tuple[str, ...]] = {
         "test_items_of_which_only_one_fits_are_answered_though_each_larger_run_breaks_its_worker",
     ),
     "Isolation": (
+        "test_items_of_such_a_class_run_again_as_others_do",
         "test_what_runs_again_finds_nothing_held_by_the_runs_that_failed",
         "test_a_map_of_arrays_counts_elements_and_not_their_rows",
         "test_a_batch_that_fails_has_the_size_it_ran_with_though_its_callers_have_left",
@@ -141,6 +142,7 @@ ASKS_FOR: dict[str, tuple[str, ...]] = {
         "test_whatever_fails_in_any_stage_each_caller_has_what_it_would_have_alone",
     ),
     "Waiting": (
+        "test_items_of_such_a_class_run_again_as_others_do",
         "test_a_result_that_cannot_be_copied_is_handed_out_as_it_is",
         "test_tensors_that_share_their_memory_without_a_view_are_copied_for_one",
         "test_a_batch_that_fails_has_the_size_it_ran_with_though_its_callers_have_left",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 from queue import SimpleQueue
 from typing import Any
@@ -41,6 +42,14 @@ def test_an_exception_thrown_into_the_worker_does_not_end_it(caplog: pytest.LogC
     assert fn(2) == 2
 
 
+# What is thrown into a thread is pending while that waits. Meanwhile another thread that is traced, as by
+# coverage, does not come out of one bytecode in CPython 3.11.
+not_while_traced = pytest.mark.skipif(
+    sys.version_info < (3, 12) and sys.gettrace() is not None, reason="the thread of the test is traced"
+)
+
+
+@not_while_traced
 @pytest.mark.parametrize("thrown", [SystemExit, KeyboardInterrupt])
 @pytest.mark.parametrize("options", [{}, {"max_concurrent_batches": 2}, {"workers": 1}], ids=str)
 def test_what_is_thrown_into_an_idle_worker_is_no_answer_of_the_next_call(
@@ -68,6 +77,7 @@ def test_what_is_thrown_into_an_idle_worker_is_no_answer_of_the_next_call(
     assert fn.stats.total_processed == fn.stats.total_accepted == 5
 
 
+@not_while_traced
 @pytest.mark.parametrize("shares", [False, True], ids=["own", "shared"])
 def test_an_exception_thrown_into_a_worker_that_waits_for_its_turn_stops_no_other(
     shares: bool, caplog: pytest.LogCaptureFixture

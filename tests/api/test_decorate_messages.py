@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import warnings
 from collections import UserList
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial, wraps
-from inspect import Parameter
+from inspect import Parameter, signature
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, NewType, Protocol, TypedDict, TypeVar
 from unittest.mock import MagicMock, Mock
@@ -507,13 +508,24 @@ def test_a_module_that_was_not_imported_says_so() -> None:
             missing(name)
 
 
+def test_a_module_that_a_test_has_replaced_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is asked for as an attribute first, and has no spec."""
+    stand_in = Mock()
+    monkeypatch.setitem(sys.modules, "batched.replaced", stand_in)
+    from batched import replaced  # type: ignore[attr-defined]
+
+    assert replaced is stand_in
+
+
 def test_a_view_cannot_be_shut_down_by_a_with_block() -> None:
     """Its options read like those of the block, and at the end the function would be closed to all."""
     fn, on_loop = batched.dynamically(sorted), aio.dynamically(sorted)
-    refusal = r"would shut down sorted for all callers: .* `with fn:` .* `with batched.deadline\(ms\):`"
-    with pytest.raises(TypeError, match=refusal), fn.options(deadline_ms=500):
+    refusal = (
+        r"would shut down sorted for all callers: write {}:` for that, and `with batched.deadline\(ms\):`"
+    )
+    with pytest.raises(TypeError, match=refusal.format("`with fn")), fn.options(deadline_ms=500):
         raise AssertionError
-    with pytest.raises(TypeError, match=refusal):
+    with pytest.raises(TypeError, match=refusal.format("`async with fn")):
         asyncio.run(on_loop.options(priority="bulk").__aenter__())
     with fn.options() as same:  # it changes nothing
         assert same(2) == 2

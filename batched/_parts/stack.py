@@ -43,7 +43,7 @@ def join(
     name: str,
     *,
     bound: bool,
-    owner: object = None,
+    owner: object,
 ) -> tuple[Collator, NewQueue]:
     """Return the collator for a function, `bound` to its `owner` or not, and its kind of queue."""
     first, is_bound = first_of(func, options, name, owner, bound=bound)
@@ -72,7 +72,7 @@ def join(
         new_queue = with_tenants(new_queue)
     if options.cache is not None:
         cached = CachingCollator(collator, layers, options.cache, options.cache_key, name, bound=bound)
-        return cached.claim(func), new_queue
+        return cached.claim(func, owner), new_queue
     return LayeredCollator(collator, layers) if layers else collator, new_queue
 
 

@@ -73,10 +73,13 @@ if not TYPE_CHECKING:  # else any name would be one of this module
             from batched._remote.serving import serve  # noqa: PLC0415
 
             return serve
+        import sys  # noqa: PLC0415
         from importlib.util import find_spec  # noqa: PLC0415
 
-        is_module = name.isidentifier() and name[0] != "_" and find_spec(f"{__name__}.{name}") is not None
-        remedy = f": it is a module, so `import {__name__}.{name}`" if is_module else ""
+        whole, is_public = f"{__name__}.{name}", name.isidentifier() and name[0] != "_"
+        # A test may have put something into `sys.modules` of which `find_spec` cannot tell.
+        is_module = is_public and (whole in sys.modules or find_spec(whole) is not None)
+        remedy = f": it is a module, so `import {whole}`" if is_module else ""
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}{remedy}")
 
 

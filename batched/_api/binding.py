@@ -347,12 +347,16 @@ class Bindable(Generic[DriverT]):
             self._check_request_cache()
         return self._view(self._owner(), call_options=options)
 
-    def _for_block(self) -> Self:
-        """Return this object, which a `with` block is to shut down; `TypeError` if it has call options."""
+    def _for_block(self, begin: str) -> Self:
+        """Return this object, which a block is to shut down; `TypeError` if it has call options.
+
+        `begin` is what the block begins with, `with` or `async with`.
+        """
         if self._shared.call_options != NO_OPTIONS:
             raise TypeError(
-                f"`with fn.options(...):` would shut down {self._name} for all callers: write `with fn:` for "
-                f"that, and `with batched.deadline(ms):` for a block of calls with a deadline"
+                f"`{begin} fn.options(...):` would shut down {self._name} for all callers: "
+                f"write `{begin} fn:` for that, and `with batched.deadline(ms):` for a block of calls with a "
+                f"deadline"
             )
         return self
 

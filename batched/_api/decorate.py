@@ -14,7 +14,7 @@ from difflib import get_close_matches
 from functools import partial
 from inspect import Parameter, Signature
 from textwrap import TextWrapper
-from types import CodeType, FunctionType, MethodType, NoneType, UnionType
+from types import CodeType, FunctionType, NoneType, UnionType
 from typing import Annotated, Any, Literal, NewType, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from batched._api.yields import drops_what_yield_returns
@@ -66,11 +66,9 @@ def decorate(
 
     def decorator(func: Any) -> Any:
         _check_function(func)
-        first = func if options.prepare is None else options.prepare  # what is prepared is no list
         if not isinstance(options, ArrayOptions):
-            _warn_of_one_item(first)
-        elif not options.spread_kwargs:
-            _check_takes_features(first)
+            # What is prepared is no list.
+            _warn_of_one_item(func if options.prepare is None else options.prepare)
         return make(func, options)
 
     return decorator(*given) if given else decorator
@@ -112,24 +110,6 @@ def _parameters_of(func: Any) -> list[str]:
     is_unbound = isinstance(func, classmethod | staticmethod)
     own = signature_of(func.__func__ if is_unbound else func, follow_wrapped=False)
     return [*own.parameters][isinstance(func, classmethod) :]
-
-
-def _check_takes_features(func: Any) -> None:
-    """Raise `TypeError` if `func` needs several arguments, where it is given one mapping of features."""
-    if type(func) not in {FunctionType, MethodType}:
-        return
-    skipped = type(func) is FunctionType and is_method(func)
-    parameters = [*signature_of(func, follow_wrapped=False).parameters.values()][skipped:]
-    needed = [
-        each.name
-        for each in parameters
-        if each.default is each.empty and each.kind not in {each.VAR_POSITIONAL, each.VAR_KEYWORD}
-    ]
-    if len(needed) > 1:
-        raise TypeError(
-            f"{_named(func)} takes {', '.join(needed)}, but a function over arrays is given one dict of "
-            f"features: have it take that, or set spread_kwargs=True to get each feature by its name"
-        )
 
 
 def _named(func: Any) -> str:

@@ -165,7 +165,7 @@ class ThreadedFunction(DecoratedFunction[ThreadDriver]):
         self._driver.shutdown(wait=wait, cancel_futures=cancel_futures)
 
     def __enter__(self) -> Self:
-        return self._for_block()
+        return self._for_block("with")
 
     def __exit__(self, *_: object) -> None:
         self.shutdown()
@@ -235,7 +235,7 @@ class LoopedFunction(DecoratedFunction["ThreadDriver | LoopDriver"]):
         return [name for name in super().__dir__() if not isinstance(mine.get(name), _InThreadsOnly)]
 
     async def __aenter__(self) -> Self:
-        return self._for_block()
+        return self._for_block("async with")
 
     async def __aexit__(self, *_: object) -> None:
         await self.aclose()

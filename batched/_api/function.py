@@ -72,12 +72,11 @@ class DecoratedFunction(Bindable[DriverT]):
         options = self._shared.call_options
         if options.request_cache is None:
             return driver.collator
-        caches: RequestCaches = vars(driver).get("request_caches") or vars(driver).setdefault(
-            "request_caches", RequestCaches()
-        )
-        bound = not isinstance(self._owner(), DecoratedFunction)
+        has, owner = vars(driver), self._owner()
+        caches: RequestCaches = has.get("request_caches") or has.setdefault("request_caches", RequestCaches())
+        bound = not isinstance(owner, DecoratedFunction)
         found = caches.of(options, self._shared.settings, driver.collator, self._name, bound=bound)
-        return found.claim(self._shared.function)
+        return found.claim(self._shared.function, owner)
 
     # -- calling ------------------------------------------------------------------------------------
 

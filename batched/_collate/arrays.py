@@ -8,7 +8,9 @@ ran in several batches. Rows are copied in blocks; only rows in a list are copie
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
+from inspect import ismethod
 from math import prod
+from types import FunctionType
 from typing import Any
 
 from batched._collate.fixed_lengths import FixedLengths
@@ -21,6 +23,24 @@ from batched._core.batch import Batch
 from batched._core.call import Call, Row, Slice, Wrapper
 from batched._core.options import ArrayOptions, last_stage, told_of_options
 from batched._core.parameters import signature_of
+
+
+def check_takes_features(func: Any, *, bound: bool) -> None:
+    """Raise `TypeError` if `func` needs several arguments, where it is given one mapping of features."""
+    plain = getattr(func, "__func__", func)
+    if type(plain) is not FunctionType or hasattr(plain, "__signature__"):  # that may be another function's
+        return
+    parameters = [*signature_of(plain, follow_wrapped=False).parameters.values()]
+    needed = [
+        each.name
+        for each in parameters[bound or ismethod(func) :]
+        if each.default is each.empty and each.kind not in {each.VAR_POSITIONAL, each.VAR_KEYWORD}
+    ]
+    if len(needed) > 1:
+        raise TypeError(
+            f"{plain.__qualname__} takes {', '.join(needed)}, but a function over arrays is given one dict "
+            f"of features: have it take that, or set spread_kwargs=True to get each feature by its name"
+        )
 
 
 class FeatureCollator:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter, OrderedDict, UserDict, UserList, defaultdict, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from io import BytesIO, StringIO
 from operator import is_not
@@ -69,16 +69,24 @@ def _with_own_objects(copied: Any) -> Any:
 
 
 def objects_in(whole: Any) -> dict[Any, Any]:
-    """Return what is in an array of objects of numpy's own, or in columns of objects, by place."""
+    """Return what is in an array of objects of numpy's own, or in columns of objects, by place.
+
+    Columns of plain values are left out: nothing in them is to be copied.
+    """
     kind: Any = type(whole)
     if kind is type_named("numpy", "ndarray"):
-        return dict(enumerate(whole.flat)) if whole.dtype == object else {}
+        return _by_place(whole.flat) if whole.dtype == object else {}
     if not is_one_of(kind, _PANDAS):
         return {}
     if whole.ndim == 1:
-        return dict(enumerate(whole)) if whole.dtype == object else {}
-    columns = [at for at, holds_objects in enumerate(whole.dtypes.eq(object)) if holds_objects]
-    return {(row, at): value for at in columns for row, value in enumerate(whole.iloc[:, at])}
+        return _by_place(whole) if whole.dtype == object else {}
+    columns = [at for at, each in enumerate(whole.dtypes) if each == object]  # noqa: E721  a dtype
+    return {(row, at): value for at in columns for row, value in _by_place(whole.iloc[:, at]).items()}
+
+
+def _by_place(column: Iterable[Any]) -> dict[int, Any]:
+    values = list(column)
+    return {} if are_plain(values) else dict(enumerate(values))
 
 
 def put_objects(whole: Any, found: dict[Any, Any], others: Sequence[Any]) -> None:

@@ -135,7 +135,7 @@ class _Rows:
             if place is not None:
                 met.add(place)
             mine = copied(row) if is_new else row
-            if depth and (found := objects_in(mine)) and not are_plain(list(found.values())):
+            if depth and (found := objects_in(mine)):
                 children = self.each([*found.values()], depth - 1)
                 if any(map(is_not, children, found.values())):
                     mine = mine if is_new else copied(row)

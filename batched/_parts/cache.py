@@ -56,10 +56,10 @@ class CachingCollator(LayeredCollator):
         # Instances give different answers, unless there is a `cache_key`; and a cache may outlive them.
         self._owner: str | None = uuid4().hex if bound and self.items_are_keys else None
 
-    def claim(self, function: Any) -> Self:
+    def claim(self, function: Any, decorated: Any) -> Self:
         """Return this; `TypeError` if another function has the same keys in this cache."""
         if self.items_are_keys and self._owner is None:
-            self._store.claim(function)
+            self._store.claim(function, decorated)
         return self
 
     def take_given_tenants(self) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from batched._collate.arrays import FeatureCollator
+from batched._collate.arrays import FeatureCollator, check_takes_features
 from batched._collate.columns import ColumnCollator, parameters_of, takes_columns
 from batched._collate.copies import CopyingCollator
 from batched._collate.item_length import length_in_columns, length_in_list
@@ -43,7 +43,7 @@ def join(
     name: str,
     *,
     bound: bool,
-    owner: object = None,
+    owner: object,
 ) -> tuple[Collator, NewQueue]:
     """Return the collator for a function, `bound` to its `owner` or not, and its kind of queue."""
     first, is_bound = first_of(func, options, name, owner, bound=bound)
@@ -72,7 +72,7 @@ def join(
         new_queue = with_tenants(new_queue)
     if options.cache is not None:
         cached = CachingCollator(collator, layers, options.cache, options.cache_key, name, bound=bound)
-        return cached.claim(func), new_queue
+        return cached.claim(func, owner), new_queue
     return LayeredCollator(collator, layers) if layers else collator, new_queue
 
 
@@ -81,6 +81,8 @@ def _kind_of(
 ) -> tuple[Any, type[Queue | KeyedQueues], Callable[..., Any]]:
     """Return the collator for the items of a function, its kind of queue, and how items are measured."""
     if isinstance(options, ArrayOptions):
+        if not options.spread_kwargs:
+            check_takes_features(func, bound=bound)
         return FeatureCollator(name, options), KeyedQueues, length_in_list
     last = last_stage(name, options)
     if takes_columns(parameters := parameters_of(func, bound=bound)):

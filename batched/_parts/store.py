@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Coroutine, Hashable
-from types import FunctionType, MethodType
+from types import BuiltinMethodType, FunctionType, MethodType
 from typing import Any
-from weakref import WeakValueDictionary
+from weakref import WeakValueDictionary, ref
 
 from batched._core.option_checks import is_mapping
 from batched._locks import Freed, Guard, InterruptedLock
@@ -57,22 +57,30 @@ class Store:
             self._guard = _guards.setdefault(id(cache), Guard())
         self.name: str = name
         self.function: Any = None
+        self.decorated: Callable[[], Any]
+        """Returns the decorated function that has claimed the cache, None if that is gone."""
         self.is_mapping = is_mapping(cache)
         self.awaits = False  # whether the callers are tasks, which can await
 
-    def claim(self, function: Any) -> None:
+    def claim(self, function: Any, decorated: Any) -> None:
         """Note that the items of `function` are the keys; `TypeError` if those of another function are, too.
 
-        Equal items would get each other's results, without a word.
+        Equal items would get each other's results, without a word. A function that was dropped claims
+        nothing, though the threads of its workers may go on.
         """
         self.function = function
+        self.decorated = ref(decorated)
         with Freed(_making.lock), _making.lock:
             other = _claims.setdefault(id(self._cache), self)
+            if other.decorated() is None:
+                _claims[id(self._cache)] = other = self
         if not _are_same(function, other.function):
+            own = self.name if self.name != other.name else f"{self.name} 2"
             raise TypeError(
                 f"{self.name} and {other.name} have one cache and no cache_key, so equal items would get "
-                f"each other's results: give each a cache of its own, or a cache_key that tells their items "
-                f"apart, as in `cache_key=lambda item: ({self.name!r}, item)`"
+                f"each other's results: give each a cache of its own, or this one a cache_key that tells "
+                f"their items apart, `cache_key=lambda item: ({own!r}, item)`; or "
+                f"`cache_key=lambda item: item` if both have the same results"
             )
 
     @property
@@ -116,13 +124,21 @@ def _are_same(one: Any, other: Any) -> bool:
 
     One that was defined again, by a cell of a notebook or a module that was reloaded, is another object.
     """
-    if isinstance(one, MethodType):
+    if isinstance(one, MethodType | BuiltinMethodType):
         return bool(one == other)  # of the same instance
     one, other = (each.__func__ if isinstance(each, staticmethod) else each for each in (one, other))
     if one is other or not (isinstance(one, FunctionType) and isinstance(other, FunctionType)):
         return one is other
-    is_named = "<" not in one.__qualname__  # else a closure: each is of its own
-    return is_named and (one.__module__, one.__qualname__) == (other.__module__, other.__qualname__)
+    if (one.__module__, one.__qualname__) != (other.__module__, other.__qualname__):
+        return False
+    if "<" not in one.__qualname__:
+        return True
+    return one.__code__ == other.__code__ and not (_holds_values(one) or _holds_values(other))
+
+
+def _holds_values(function: FunctionType) -> bool:
+    """Whether a closure or a lambda has values of its own, so that others of the same code may differ."""
+    return bool(function.__closure__ or function.__defaults__ or function.__kwdefaults__)
 
 
 class Faults:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import warnings
 from collections import UserList
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial, wraps
-from inspect import Parameter
+from inspect import Parameter, signature
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, NewType, Protocol, TypedDict, TypeVar
 from unittest.mock import MagicMock, Mock
@@ -461,9 +462,6 @@ class Arrays:
     def of_one(self, features: Any, *rest: Any, scale: int = 2, **more: Any) -> Any:
         return features["x"] * scale
 
-    def elsewhere(this, features: Any) -> Any:  # noqa: N805
-        return features["x"]
-
 
 def of_two(ids: Any, mask: Any) -> Any:
     return ids * mask
@@ -473,26 +471,47 @@ def of_two_by_name(ids: Any, *, mask: Any) -> Any:
     return ids * mask
 
 
-@pytest.mark.parametrize("function", [of_two, of_two_by_name, Arrays.infer, Arrays().infer])
-@pytest.mark.parametrize("decorate", [inference.dynamically, aio.inference.dynamically])
-def test_a_function_over_arrays_that_takes_several_is_refused_when_it_is_decorated(
-    decorate: Any, function: Any
-) -> None:
+@pytest.mark.parametrize("function", [of_two, of_two_by_name, Arrays().infer])
+def test_a_function_over_arrays_that_takes_several_is_refused_at_its_first_call(function: Any) -> None:
     """It is given one dict; its own error would come with the first batch, without a remedy."""
-    with pytest.raises(TypeError, match=r" takes ids, mask, but .* one dict of features: .*spread_kwargs"):
-        decorate(function)
-    with pytest.raises(TypeError, match="spread_kwargs=True"):
-        decorate(lambda features: features, prepare=function)
-    decorate(function, spread_kwargs=True)
+    x = np.ones((1, 2))
+    refusal = r" takes ids, mask, but .* one dict of features: .*spread_kwargs"
+    with pytest.raises(TypeError, match=refusal):
+        inference.dynamically(function)(x=x)
+    with pytest.raises(TypeError, match=refusal):
+        asyncio.run(aio.inference.dynamically(function)(x=x))
+    with pytest.raises(TypeError, match=refusal):
+        inference.dynamically(lambda features: features, prepare=function)(x=x)
+    assert inference.dynamically(function, spread_kwargs=True)(ids=x, mask=x).tolist() == [[1, 1]]
 
 
 def test_a_function_over_arrays_that_takes_one_argument_may_have_more() -> None:
-    """Those with a default; and an instance, whatever its parameter is called."""
+    """Those with a default; and an instance, whatever its name, also if it was written elsewhere."""
     x = np.ones((1, 2))
     assert inference.dynamically(Arrays().of_one)(x=x).tolist() == [[2, 2]]
-    for function in (Arrays.of_one, Arrays.elsewhere):
-        inference.dynamically(function)
+
+    def elsewhere(model: Any, features: Any) -> Any:
+        return features["x"]
+
+    class Model:
+        of_one = inference.dynamically(Arrays.of_one)
+        infer = inference.dynamically(elsewhere)
+
+    assert Model().of_one(x=x).tolist() == [[2, 2]]
+    assert Model().infer(x=x).tolist() == [[1, 1]]
+    with pytest.raises(TypeError, match="Arrays.infer takes ids, mask, but"):
+        type("Other", (), {"infer": inference.dynamically(Arrays.infer)})().infer(x=x)
     assert inference.dynamically(of_two, prepare=lambda features: features["x"])
+
+
+def test_a_function_over_arrays_may_say_that_it_takes_several() -> None:
+    """Its `__signature__` may be that of a function which it gives the others."""
+
+    def given(*args: Any) -> Any:
+        return args[0]["x"]
+
+    given.__signature__ = signature(of_two)  # type: ignore[attr-defined]
+    assert inference.dynamically(given)(x=np.ones((1, 2))).tolist() == [[1, 1]]
 
 
 def test_a_module_that_was_not_imported_says_so() -> None:
@@ -507,13 +526,24 @@ def test_a_module_that_was_not_imported_says_so() -> None:
             missing(name)
 
 
+def test_a_module_that_a_test_has_replaced_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is asked for as an attribute first, and has no spec."""
+    stand_in = Mock()
+    monkeypatch.setitem(sys.modules, "batched.replaced", stand_in)
+    from batched import replaced  # type: ignore[attr-defined]
+
+    assert replaced is stand_in
+
+
 def test_a_view_cannot_be_shut_down_by_a_with_block() -> None:
     """Its options read like those of the block, and at the end the function would be closed to all."""
     fn, on_loop = batched.dynamically(sorted), aio.dynamically(sorted)
-    refusal = r"would shut down sorted for all callers: .* `with fn:` .* `with batched.deadline\(ms\):`"
-    with pytest.raises(TypeError, match=refusal), fn.options(deadline_ms=500):
+    refusal = (
+        r"would shut down sorted for all callers: write {}:` for that, and `with batched.deadline\(ms\):`"
+    )
+    with pytest.raises(TypeError, match=refusal.format("`with fn")), fn.options(deadline_ms=500):
         raise AssertionError
-    with pytest.raises(TypeError, match=refusal):
+    with pytest.raises(TypeError, match=refusal.format("`async with fn")):
         asyncio.run(on_loop.options(priority="bulk").__aenter__())
     with fn.options() as same:  # it changes nothing
         assert same(2) == 2

@@ -107,7 +107,14 @@ async def awaited(items: list[int]) -> AsyncIterator[list[int]]:
         items = [*items, *change.joined]
 
 
-@pytest.mark.parametrize("function", [once, in_a_condition, handed_on, awaited])
+def outside_of_the_loop(items: list[int]) -> Iterator[list[int]]:
+    """Use it somewhere."""
+    change = yield items
+    while not change.joined:
+        yield items
+
+
+@pytest.mark.parametrize("function", [once, in_a_condition, handed_on, awaited, outside_of_the_loop])
 def test_a_function_that_may_use_what_its_yield_returns_is_refilled(function: Any) -> None:
     """Whether it does so rightly cannot be seen."""
     assert batched.dynamically(function, continuous=True).explain()

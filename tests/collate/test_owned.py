@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from batched._collate.own_copies import own_copy
+from batched._collate.own_copies import objects_in, own_copy
 from batched._collate.owned import owned, rows_of
 from tests.kit.optional import needs_torch, torch
 
@@ -282,3 +282,13 @@ def test_other_tensors_have_no_faster_way() -> None:
     assert rows_of(torch.tensor(1.0), 1) is None
     assert rows_of(np.ones((2, 3)), 2) is None
     assert rows_of([1, 2], 2) is None
+
+
+@pytest.mark.libraries
+def test_columns_of_plain_objects_are_not_looked_at_one_by_one() -> None:
+    """Such as texts, of which a frame may have many."""
+    pandas = pytest.importorskip("pandas")
+    vector = np.zeros(2)
+    frame = pandas.DataFrame({"text": ["a", None], "vector": [vector, "b"], "size": [1, 2]}, dtype=object)
+    assert objects_in(frame) == {(0, 1): vector, (1, 1): "b"}
+    assert objects_in(frame["text"]) == objects_in(frame["text"].to_numpy()) == {}

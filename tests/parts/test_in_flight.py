@@ -25,7 +25,7 @@ same = SimpleNamespace(__wrapped__=list)
 
 def driver_of(options: Options) -> tuple[ManualDriver, Any]:
     """Return a driver with a cache, and its collator."""
-    collator, queue = join(list, options, "f", bound=False)
+    collator, queue = join(list, options, "f", bound=False, owner=list)
     return ManualDriver(options, queue, collator), collator
 
 

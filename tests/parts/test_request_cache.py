@@ -21,7 +21,7 @@ same = SimpleNamespace(__wrapped__=list)
 
 def driver_of(options: Options, cache: Any = None) -> tuple[ManualDriver, Any, RequestCache]:
     """Return a driver, its collator, and one with the cache of a request."""
-    collator, queue = join(list, options, "f", bound=False)
+    collator, queue = join(list, options, "f", bound=False, owner=list)
     mine = CallOptions(request_cache={} if cache is None else cache)
     in_front = RequestCaches().of(mine, options, collator, "f", bound=False)
     return ManualDriver(options, queue, collator), collator, in_front
@@ -131,7 +131,7 @@ def test_calls_that_end_before_they_run_blame_no_item(is_view: bool) -> None:
 def test_one_cache_has_one_collator_as_long_as_it_is_used() -> None:
     """Views that are made for each call find it."""
     options = Options()
-    collator, _ = join(list, options, "f", bound=False)
+    collator, _ = join(list, options, "f", bound=False, owner=list)
     caches = RequestCaches()
     mine: dict[Any, Any] = {}
 

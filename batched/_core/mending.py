@@ -122,6 +122,7 @@ def mend(batcher: Batcher, error: BaseException) -> None:
             call.waiting = 0
     for call, parts in awaiting_room.items():
         batcher.admission.await_room(call, parts)
+    batcher.effects.has_moved = True  # the driver may have looked since the error, and found nothing
     _queue_again(batcher, [call for call in calls if call.waiting])
 
 
@@ -132,7 +133,6 @@ def _queue_again(batcher: Batcher, calls: list[Call]) -> None:
         batcher.admit_waiting()
     except Exception as fault:  # one of this library: the next look gives up all calls with it
         batcher.fault = fault
-        batcher.effects.has_moved = True
         raise
 
 

@@ -21,7 +21,7 @@ from batched._drivers.current_batch import RUNNING, held_up_by
 from batched._drivers.dispatcher import Dispatcher
 from batched._drivers.driver import Driver
 from batched._drivers.generators import walk_steps
-from batched._drivers.private_python import end_silently
+from batched._drivers.private_python import end_silently, running_loop_or_none
 from batched._drivers.timers import Timer, call_later
 from batched._drivers.wakeups import ask, resolve_on_loop
 from batched._logs import log
@@ -308,7 +308,7 @@ class LoopDispatcher(Dispatcher):
             loop.call_soon(resolve_on_loop, calls)
 
     def _moved(self) -> None:
-        self._replan()
+        (self._replan if running_loop_or_none() is self.loop() else self.replan)()  # an error in `configure`
 
     def _stop_timer(self, timer: Timer) -> None:
         timer.cancel()

@@ -134,9 +134,9 @@ class TurnTakers(ABC):
         """Wait until no other worker looks for its next batch."""
         with self.lock.later, self.lock:
             self.waiting_for_turn += 1
-        if self._has_asides():
-            release(self._wake)
         try:
+            if self._has_asides():
+                release(self._wake)
             self._turn.acquire()
         finally:
             with self.lock.later, self.lock:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from batched import ClosedError, QueueFullError, aio
+from batched._core.batcher import Batcher
 from tests.kit.gate import AsyncGate, turns
 
 
@@ -59,6 +60,35 @@ def test_configure_from_another_thread_wakes_the_loop(run: Any) -> None:
         assert fn.stats.queue_size == 3
         gate.opened.set()
         assert await asyncio.gather(first, *tasks) == ["first", 0, 1, 2]
+
+    run(main())
+
+
+def test_an_interrupt_of_configure_in_another_thread_is_raised_there(
+    run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Just as calls have moved into the queue: only the loop plans for these."""
+
+    async def main() -> None:
+        gate, fn, first = await held(batch_size=2)
+        task = asyncio.create_task(fn(1))
+        await turns()
+        configure = Batcher.configure
+
+        def interrupted(batcher: Batcher, options: Any) -> None:
+            configure(batcher, options)
+            batcher.effects.has_moved = True
+            raise KeyboardInterrupt
+
+        def change() -> None:
+            with pytest.raises(KeyboardInterrupt):
+                fn.configure(batch_size=3)
+
+        monkeypatch.setattr(Batcher, "configure", interrupted)
+        await asyncio.to_thread(change)
+        monkeypatch.undo()
+        gate.opened.set()
+        assert await asyncio.gather(first, task) == ["first", 1]
 
     run(main())
 

@@ -119,6 +119,35 @@ def test_an_exception_thrown_into_a_worker_that_waits_for_its_turn_stops_no_othe
     fn.shutdown()
 
 
+def test_a_worker_that_is_hit_before_it_waits_for_its_turn_is_not_counted_for_ever(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """While one waits for its turn, no other starts: fewer batches would run at once."""
+    gate = Gate(shut=True)
+    fn = batched.dynamically(gate, batch_size=1, timeout_ms=0, max_concurrent_batches=4)
+    workers: Any = driver_of(fn).workers
+    hits = [SystemExit]
+
+    def has_asides() -> bool:
+        if hits and sys._getframe(1).f_code.co_name == "_wait_for_turn":  # noqa: SLF001
+            raise hits.pop()
+        return False
+
+    monkeypatch.setattr(workers, "_has_asides", has_asides)
+    futures = [fn.submit(item) for item in range(2)]
+    for _ in futures:  # at once: then one of their workers waits for the turn of the other
+        gate.wait_for_batch()
+    for _ in futures:
+        gate.let_through()
+    until(lambda: "the worker failed" in caplog.text)
+    futures += [fn.submit(item) for item in range(2, 6)]
+    for _ in range(4):
+        gate.wait_for_batch()
+    gate.open()
+    assert [future.result(PATIENCE_S) for future in futures] == [0, 1, 2, 3, 4, 5]
+    fn.shutdown()
+
+
 @pytest.mark.parametrize("items", [2, [2]])
 def test_what_a_worker_has_just_chosen_is_answered_too_when_an_exception_hits_it(
     items: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture

@@ -142,6 +142,37 @@ def test_a_second_interrupt_while_the_first_is_mended_leaves_the_lock_free(
     fn.shutdown()
 
 
+def test_a_call_that_was_let_in_as_an_interrupt_came_runs_though_the_worker_has_looked_before() -> None:
+    """Between the interrupt and the mending the worker finds nothing, and sleeps until it is woken."""
+    gate = Gate(shut=True)
+    fn = batched.dynamically(gate, batch_size=1, timeout_ms=0, max_queue_size=1, on_full="wait")
+    dispatcher = driver_of(fn).dispatcher
+    batcher, recover = dispatcher.batcher, dispatcher.recover
+    first, queued = fn.submit(0), fn.submit(1)
+    gate.wait_for_batch()
+    waiting: list[Any] = []
+    thread = threading.Thread(target=lambda: waiting.append(fn.submit(2)), daemon=True)
+    thread.start()
+    until(lambda: bool(dispatcher.blocked))
+
+    def recover_late(error: BaseException) -> None:
+        dispatcher.lock.free()
+        gate.open()
+        assert first.result(PATIENCE_S) == 0
+        until(lambda: batcher.wake_after == 1 and not batcher.running)
+        recover(error)
+
+    dispatcher.recover = recover_late
+    queued.cancel()
+    interrupt = Interrupt(9, inside="Batcher.add")
+    interrupt.during(lambda: fn.stats)  # which lets the next call in
+    assert interrupt.came
+    dispatcher.recover = recover
+    thread.join(PATIENCE_S)
+    assert waiting[0].result(PATIENCE_S) == 2
+    fn.shutdown()
+
+
 def test_an_interrupt_of_the_task_that_reads_for_an_amap_ends_the_map() -> None:
     """At each bytecode: its consumer does not wait for more on a loop that goes on."""
 

@@ -164,7 +164,7 @@ def test_a_call_that_was_let_in_as_an_interrupt_came_runs_though_the_worker_has_
 
     dispatcher.recover = recover_late
     queued.cancel()
-    interrupt = Interrupt(9, inside="Batcher.add")
+    interrupt = Interrupt(1, inside="Queue.push_all")
     interrupt.during(lambda: fn.stats)  # which lets the next call in
     assert interrupt.came
     dispatcher.recover = recover

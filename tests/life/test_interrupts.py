@@ -15,6 +15,7 @@ import pytest
 
 import batched
 from batched import aio
+from batched._core.queue import Queue
 from tests.kit.effort import is_thorough
 from tests.kit.gate import PATIENCE_S, Gate, until
 from tests.kit.interrupted import ON_LOOPS, OPTIONS, STEPS, Alarm, answer_of, free_again
@@ -142,7 +143,9 @@ def test_a_second_interrupt_while_the_first_is_mended_leaves_the_lock_free(
     fn.shutdown()
 
 
-def test_a_call_that_was_let_in_as_an_interrupt_came_runs_though_the_worker_has_looked_before() -> None:
+def test_a_call_that_was_let_in_as_an_interrupt_came_runs_though_the_worker_has_looked_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Between the interrupt and the mending the worker finds nothing, and sleeps until it is woken."""
     gate = Gate(shut=True)
     fn = batched.dynamically(gate, batch_size=1, timeout_ms=0, max_queue_size=1, on_full="wait")
@@ -164,9 +167,17 @@ def test_a_call_that_was_let_in_as_an_interrupt_came_runs_though_the_worker_has_
 
     dispatcher.recover = recover_late
     queued.cancel()
-    interrupt = Interrupt(1, inside="Queue.push_all")
-    interrupt.during(lambda: fn.stats)  # which lets the next call in
-    assert interrupt.came
+    right = Queue.push_all
+
+    def push_all(queue: Queue, calls: list[Any]) -> int:
+        if queue is not batcher.queue:
+            return right(queue, calls)
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Queue, "push_all", push_all)
+    with pytest.raises(KeyboardInterrupt):
+        fn.stats  # noqa: B018  it lets the next call in
     dispatcher.recover = recover
     thread.join(PATIENCE_S)
     assert waiting[0].result(PATIENCE_S) == 2

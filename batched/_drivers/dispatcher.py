@@ -103,7 +103,8 @@ class Dispatcher(ABC):
             self.lock.free()
             if effects is not None:
                 with self.lock:
-                    self.batcher.effects.put_back(effects)
+                    there = self.batcher.effects
+                    there.put_back(effects)
             raise
         if self.lock.later:
             self.lock.later.take()

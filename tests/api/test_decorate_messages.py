@@ -448,7 +448,7 @@ def test_a_stream_outside_of_a_loop_says_how_it_is_read(decorate: Any) -> None:
 
 @pytest.mark.parametrize("decorate", [batched.dynamically, aio.dynamically])
 def test_a_call_that_is_awaited_outside_of_asyncio_says_what_to_write(decorate: Any) -> None:
-    """A coroutine may be run by trio, of whose loop asyncio does not know."""
+    """Trio may run a coroutine, and asyncio knows nothing of the loop of trio."""
     fn = decorate(sorted)
     with pytest.raises(RuntimeError, match=r"^sorted: no running event loop: .* trio\.to_thread\.run_sync"):
         fn.acall(1).send(None)

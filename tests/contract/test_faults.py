@@ -45,7 +45,7 @@ def test_nobody_hangs_on_a_fault_of_this_library(
     where: str,
     options: dict[str, Any],
 ) -> None:
-    """Whoever calls has an answer, the fault if need be, and later calls are answered.
+    """Each call has an answer, the fault if need be, and later calls are answered.
 
     A fault in a step of a caller is raised there, and any other is logged.
     """

@@ -1,4 +1,4 @@
-"""A caller whose stack is nearly full harms no other caller: each level of an endless recursion asks."""
+"""A nearly full stack of one caller harms no other caller: each level of an endless recursion asks."""
 
 from __future__ import annotations
 

@@ -976,15 +976,21 @@ def test_a_call_that_is_alone_is_kept_by_nothing(bind: str) -> None:
             gc.enable()
 
 
+def raw_client(bind: str) -> socket.socket:
+    """Return a socket that has greeted the server, and reads nothing."""
+    peer = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    peer.settimeout(PATIENCE_S)
+    peer.connect(bind.removeprefix("unix:"))
+    peer.sendall(b"".join(ClientGreeting(client="raw").frame()))
+    return peer
+
+
 def test_answers_of_workers_and_of_the_loop_are_whole(bind: str) -> None:
     """Also where the client does not read, so that there is room for a part only; then it reads all."""
     answer = "x" * 4000
     function = batched.dynamically(lambda items: [answer] * len(items), timeout_ms=0)
     with serving(bind, functions={"f": function}) as server:
-        peer = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        peer.settimeout(PATIENCE_S)
-        peer.connect(bind.removeprefix("unix:"))
-        peer.sendall(b"".join(ClientGreeting(client="raw").frame()))
+        peer = raw_client(bind)
         until(server.sessions)
         (session,) = server.server.sessions
         number = 0
@@ -1037,10 +1043,7 @@ def test_a_transport_has_little_of_a_large_answer(bind: str, *, closes: bool) ->
     answer = bytes(range(256)) * (1 << 15)
     function = batched.dynamically(lambda items: [answer] * len(items), timeout_ms=0)
     with serving(bind, functions={"f": function}) as server:
-        peer = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        peer.settimeout(PATIENCE_S)
-        peer.connect(bind.removeprefix("unix:"))
-        peer.sendall(b"".join(ClientGreeting(client="raw").frame()))
+        peer = raw_client(bind)
         until(server.sessions)
         (held,) = server.server.sessions
         calls = [b"".join(frame(Kind.CALL, 1, number, 0, pickle.dumps(number))) for number in (1, 2)]
@@ -1074,10 +1077,7 @@ def test_pieces_wait_until_those_before_are_with_the_transport(bind: str) -> Non
 
     function = batched.dynamically(pieces, timeout_ms=0)
     with serving(bind, functions={"f": function}) as server:
-        peer = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        peer.settimeout(PATIENCE_S)
-        peer.connect(bind.removeprefix("unix:"))
-        peer.sendall(b"".join(ClientGreeting(client="raw").frame()))
+        peer = raw_client(bind)
         until(server.sessions)
         (held,) = server.server.sessions
 

@@ -77,6 +77,7 @@ class LazyHeap(Generic[EntryT, RankT]):
         """Forget all entries."""
         self.entries.clear()
         self._known.clear()
+        self._limit = LEAST_LIMIT
 
 
 class DeadlineHeap(LazyHeap[ref[Call], float]):

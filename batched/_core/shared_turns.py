@@ -12,13 +12,13 @@ stride scheduling (Waldspurger and Weihl, 1995). A function that had nothing to 
 
 from __future__ import annotations
 
-from heapq import heapify, heappop, heappush
 from itertools import count
 from math import inf
 from operator import attrgetter
+from typing import TypeAlias
 from weakref import WeakValueDictionary
 
-from batched._core.lazy_heap import LEAST_LIMIT
+from batched._core.lazy_heap import LazyHeap
 
 _SINCE = attrgetter("since")
 _SMALL_FIRST = attrgetter("is_large", "rank")
@@ -27,6 +27,10 @@ _SERVED = attrgetter("served", "turn")
 _ONE_IN = 8  # batches: one of so many goes to the seat that has waited longest
 _MOST_BEHIND = 4  # of its batches: a function that never waits, as workers are idle, is owed no more
 _WEIGHT = 1 / 8  # of one batch in the mean time of a function's batches
+
+
+Turn: TypeAlias = "tuple[Seat, int]"
+"""A seat that waits for its turn, and the number of that: it has passed once the seat has another."""
 
 
 class Account:
@@ -44,13 +48,18 @@ class Account:
         """How many of its batches run."""
         self.ended_at: int = -1  # after how many choices its last batch ended
         self.waited_until: int = 0  # after so many choices it had no more that could start
-        self.lines: tuple[Line, Line] = Line(), Line()
+        self.lines: tuple[LazyHeap[Turn, float], ...] = LazyHeap(_waits_since), LazyHeap(_waits_since)
         """The seats that are due: those with small calls, and the others."""
 
     def first(self) -> Seat | None:
         """Return the seat that has its turn before the others of this function, None if none is due."""
         small, large = self.lines
-        return small.first() or large.first()
+        return _first(small) or _first(large)
+
+    def clear_lines(self) -> None:
+        """Forget the seats."""
+        for line in self.lines:
+            line.clear()
 
 
 class Seat:
@@ -65,7 +74,7 @@ class Seat:
         self.oldest: float = 0.0  # when its oldest call came
         self.start_by: float = inf
         """When a deadline wants it to start; `inf` if none does."""
-        self.number: int = 0  # of its present entry in a line
+        self.number: int = 0  # of its present turn
 
     @property
     def since(self) -> float:
@@ -78,36 +87,19 @@ class Seat:
         return max(self.account.turn, self.oldest), self.since
 
 
-class Line:
-    """Seats in the order of a rank, such as since when they wait. A seat that has left is skipped."""
+def _waits_since(turn: Turn) -> float | None:
+    seat, number = turn
+    return seat.since if seat.is_due and seat.number == number else None
 
-    def __init__(self) -> None:
-        self._entries: list[tuple[float, int, Seat]] = []
-        self._most = LEAST_LIMIT  # beyond, those of seats that have left are cleared
 
-    def add(self, seat: Seat, rank: float) -> None:
-        """Add a seat, with its number."""
-        entries = self._entries
-        heappush(entries, (rank, seat.number, seat))
-        if len(entries) > self._most:
-            # Far ones would pile up behind near ones, and keep functions that have nothing to run.
-            entries[:] = [each for each in entries if each[2].is_due and each[2].number == each[1]]
-            heapify(entries)
-            self._most = max(LEAST_LIMIT, 2 * len(entries))
+def _starts_by(turn: Turn) -> float | None:
+    seat, number = turn
+    return seat.start_by if seat.is_due and seat.number == number else None
 
-    def seats(self) -> list[Seat]:
-        """Return the seats, in no order."""
-        return [seat for _, number, seat in self._entries if seat.is_due and seat.number == number]
 
-    def first(self) -> Seat | None:
-        """Return the seat that is next."""
-        entries = self._entries
-        while entries:
-            _, number, seat = entries[0]
-            if seat.is_due and seat.number == number:
-                return seat
-            heappop(entries)
-        return None
+def _first(turns: LazyHeap[Turn, float]) -> Seat | None:
+    turn = turns.first()
+    return None if turn is None else turn[0]
 
 
 class SharedTurns:
@@ -117,7 +109,7 @@ class SharedTurns:
         self._accounts: WeakValueDictionary[str, Account] = WeakValueDictionary()  # of functions that live
         self._due: dict[Account, None] = {}  # with seats that are due
         self._numbers = count(1)
-        self._deadlines = Line()
+        self._deadlines = LazyHeap(_starts_by)
         self._choices = 0  # of the seat that is next
         self._passed = 0  # batches in a row that went ahead of the one that had waited longest
 
@@ -138,17 +130,18 @@ class SharedTurns:
     def clear(self) -> None:
         """Forget what is due and what runs: in a child process there is nothing of it."""
         self._due.clear()
-        self._deadlines = Line()
+        self._deadlines.clear()
         for account in self._all():
             account.due = account.running = 0
-            account.lines = Line(), Line()
+            account.clear_lines()
 
     def __len__(self) -> int:
         return sum([account.due for account in self._due])
 
     def seats(self) -> list[Seat]:
         """Return the seats that are due."""
-        return [seat for account in self._due for line in account.lines for seat in line.seats()]
+        lines = [line for account in self._due for line in account.lines]
+        return [turn[0] for line in lines for _, _, turn in line.entries if _waits_since(turn) is not None]
 
     def due(self, seat: Seat, oldest: float, start_by: float, is_large: bool) -> None:  # noqa: FBT001
         """Note that `seat` has a batch that could start; its oldest call came then."""
@@ -164,9 +157,10 @@ class SharedTurns:
             self._due[account] = None
         seat.is_due, seat.is_large, seat.oldest, seat.start_by = True, is_large, oldest, start_by
         seat.number = next(self._numbers)
-        account.lines[is_large].add(seat, seat.since)
+        turn = seat, seat.number
+        account.lines[is_large].add(turn, seat.since)
         if start_by < inf:
-            self._deadlines.add(seat, start_by)
+            self._deadlines.add(turn, start_by)
 
     def _begin(self, account: Account) -> None:
         """Have `account`, of which nothing waited at the last choice, be level: it saves up no time.
@@ -190,9 +184,9 @@ class SharedTurns:
             if not account.due:
                 account.waited_until = self._choices
                 self._due.pop(account, None)
-                account.lines = Line(), Line()  # so that an idle function is kept by nothing here
+                account.clear_lines()  # so that an idle function is kept by nothing here
                 if not self._due:
-                    self._deadlines = Line()
+                    self._deadlines.clear()
 
     def next(self, now: float) -> Seat | None:
         """Return the seat that is next, None if none is due."""
@@ -203,10 +197,10 @@ class SharedTurns:
             account = next(iter(self._due))
             if account.due == 1:
                 return account.first()
-        seats = [seat for account in self._due for line in account.lines if (seat := line.first())]
+        seats = [seat for account in self._due for line in account.lines if (seat := _first(line))]
         by_weight = self._by_weight()
         if by_weight is not None:
-            seats = [seat for line in by_weight.lines if (seat := line.first())]
+            seats = [seat for line in by_weight.lines if (seat := _first(line))]
         fair = min(seats, key=_SINCE)
         if self._passed < _ONE_IN - 2:  # after it, the one that it kept waiting is next
             chosen = self._urgent(now) or min(seats, key=_SMALL_FIRST)
@@ -217,7 +211,7 @@ class SharedTurns:
 
     def _urgent(self, now: float) -> Seat | None:
         """Return the seat that a deadline wants to start by now, the soonest first."""
-        seat = self._deadlines.first()
+        seat = _first(self._deadlines)
         return seat if seat is not None and seat.start_by <= now else None
 
     def _by_weight(self) -> Account | None:

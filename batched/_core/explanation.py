@@ -216,32 +216,22 @@ def _length(stats: Stats, options: Options) -> Iterator[str]:
 
 
 def _looked_at(stats: Stats) -> Iterator[str]:
-    """Say what batches that were looked at tell of lengths."""
-    looked = _count(stats.padding.batches, "batch", "batches")
-    if not stats.padding.padded:
-        # Of a batch that failed nothing is kept, and its parts are not looked at.
-        whole = stats.total_batches - stats.total_divided - stats.closed.get(StartReason.RETRY, 0)
-        if whole < _LEAST_BATCHES or not _has_worked(stats):
-            return
-        if stats.processing_time.percentile(50) < _SHORT_S:
-            yield "Lengths are rarely measured: batches are too fast for that to pay off."
-        else:
+    """Say what batches that were looked at tell of lengths, if that is anything."""
+    padding = stats.padding
+    if padding.padded:
+        if padding.batches >= _LOOKS and padding.waste_percent >= _UNLIKE:
             yield (
-                "Not all items have a length that can be seen. If the function pads them, set length to a "
-                "function that returns an item's length."
+                f"Lengths were measured in {padding.batches:,} batches of several items: no sign that "
+                f"another order would save time ({_padding(stats)})."
             )
-    elif stats.padding.batches < _LOOKS:
-        if stats.padding.batches:
-            yield f"Lengths were measured in {looked} of several items, too few to tell what length costs."
-    elif stats.padding.waste_percent < _UNLIKE:
+        return
+    # Of a batch that failed nothing is kept, and its parts are not looked at.
+    whole = stats.total_batches - stats.total_divided - stats.closed.get(StartReason.RETRY, 0)
+    is_felt = stats.processing_time.percentile(50) >= _SHORT_S
+    if is_felt and whole >= _LEAST_BATCHES and _has_worked(stats):
         yield (
-            f"Lengths were measured in {looked} of several items and hardly differed within a batch, so "
-            "what length costs is not known."
-        )
-    else:
-        yield (
-            f"Lengths were measured in {looked} of several items: no sign that another order would save "
-            f"time ({_padding(stats)})."
+            "Not all items have a length that can be seen. If the function pads them, set length to a "
+            "function that returns an item's length."
         )
 
 

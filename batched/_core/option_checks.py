@@ -190,13 +190,12 @@ def workers(name: str, value: Any) -> Any:
 def a_stage(name: str, value: Any) -> Any:
     """Accept anything callable, also a coroutine function, and the name of a method."""
     if isinstance(value, str):
-        if not value.isidentifier():
-            raise ValueError(f"{name} must be a function or the name of a method, got {value!r}")
-        return value
-    if isinstance(value, classmethod):
-        raise TypeError(f"{name} must be a function or the name of a method, got {value!r}: name it instead")
-    if not callable(value):
-        raise TypeError(f"{name} must be a function or the name of a method, got {value!r}")
+        if value.isidentifier():
+            return value
+        raise ValueError(f"{name} must be a function or the name of a method, got {value!r}")
+    if isinstance(value, classmethod) or not callable(value):
+        advice = ": name it instead" if isinstance(value, classmethod) else ""
+        raise TypeError(f"{name} must be a function or the name of a method, got {value!r}{advice}")
     return value
 
 
@@ -207,14 +206,6 @@ def pad_values(name: str, value: Any) -> Any:
         if number is None or getattr(number, "shape", ()) != () or isinstance(number, list | tuple | set):
             raise TypeError(f"{name} must be a number, or a dict with a number per feature, got {number!r}")
     return value
-
-
-def round_up(name: str, value: Any) -> Any:
-    """Accept a multiple for all features, or a mapping of one for each feature named, which is copied."""
-    check = an_int(1)
-    if isinstance(value, Mapping):
-        return {key: check(f"{name}[{key!r}]", number) for key, number in value.items()}
-    return check(name, value)
 
 
 def ascending(name: str, value: Any) -> tuple[int, ...]:
@@ -230,11 +221,15 @@ def ascending(name: str, value: Any) -> tuple[int, ...]:
     return numbers
 
 
-def ascending_each(name: str, value: Any) -> tuple[int, ...] | dict[Any, tuple[int, ...]]:
-    """Accept such numbers for all features, or a mapping of some for each feature named, which is copied."""
-    if isinstance(value, Mapping):
-        return {key: ascending(f"{name}[{key!r}]", numbers) for key, numbers in value.items()}
-    return ascending(name, value)
+def for_each(check: Check) -> Check:
+    """Return a check that also accepts a mapping of such a value for each feature named, which is copied."""
+
+    def check_each(name: str, value: Any) -> Any:
+        if isinstance(value, Mapping):
+            return {key: check(f"{name}[{key!r}]", each) for key, each in value.items()}
+        return check(name, value)
+
+    return check_each
 
 
 def outputs(name: str, value: Any) -> bool | dict[Any, Any]:

@@ -35,12 +35,11 @@ from batched._core.option_checks import (
     a_timeout,
     an_int,
     ascending,
-    ascending_each,
+    for_each,
     one_of,
     or_none,
     outputs,
     pad_values,
-    round_up,
     workers,
 )
 
@@ -325,13 +324,13 @@ class ArrayOptions(Options):
     )
     pad_to_multiple_of: int | Mapping[Any, int] | None = _option(
         None,
-        or_none(round_up),
+        or_none(for_each(an_int(1))),
         "Round the length of rows up to a multiple of this: a number for all features, or a dict with a "
         "number for each feature to round.",
     )
     pad_to_lengths: Sequence[int] | Mapping[Any, Sequence[int]] | None = _option(
         None,
-        or_none(ascending_each),
+        or_none(for_each(ascending)),
         "The only lengths that rows may be padded to, in ascending order: each batch has the first one that "
         "is long enough. A tuple for all features, or a dict with a tuple for each feature to pad. A call "
         "with a longer row raises `ValueError`.",

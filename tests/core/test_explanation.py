@@ -14,7 +14,6 @@ from batched import Workers
 from batched._core import explanation
 from batched._core.explanation import explain
 from batched._core.options import ArrayOptions, Options, StreamOptions
-from batched._core.stats import Padding
 from tests.kit.figures import (
     ALL_FULL,
     ALONE,
@@ -151,19 +150,6 @@ LENGTH = [
         "Lengths were measured in 24 batches of several items: no sign that another order would save time "
         "(padded to their longest item, batches were 25% padding).",
         {"padding": PADDED, "total_batches": 11},
-    ),
-    Example(
-        "Lengths were measured in 24 batches of several items and hardly differed within a batch, so what "
-        "length costs is not known.",
-        {"padding": Padding(100, 100, 24)},
-    ),
-    Example(
-        "Lengths were measured in 1 batch of several items, too few to tell what length costs.",
-        {"padding": Padding(75, 100, 1)},
-    ),
-    Example(
-        "Lengths are rarely measured: batches are too fast for that to pay off.",
-        {"processing_time": times(*[1e-4] * 100)},
     ),
     Example("Lengths are ignored, because length=None.", {}, {"length": None}),
 ]

@@ -85,18 +85,9 @@ class _Checks:
             ),
             r"Nearly all of that is the cost of the items, so batching saves almost nothing\.": self.is_linear,  # noqa: E501  one sentence
             r"Lengths are ignored, because length=None\.": lambda: self.options.length is None,
-            r"Lengths are rarely measured: batches are too fast for that to pay off\.": lambda: (
-                self.median_s() < 200e-6
-            ),
             r"Not all items have a length that can be seen\. .+": lambda: (
                 self.median_s() > 180e-6
                 and any(type(item) is not str for run in self.all_runs for item in run.items)
-            ),
-            r"Lengths were measured in (\S+) batch(?:es)? of several items, too few to tell .+\.": (
-                lambda count: number(count) == self.looked()[0] < 24
-            ),
-            r"Lengths were measured in (\S+) batches of several items and hardly differed .+\.": (
-                lambda count: number(count) == self.looked()[0] and self.looked()[1] < 1
             ),
             r"Lengths were measured in (\S+) batches of several items: no sign that another order would save "
             r"time \(padded to their longest item, batches were (\S+)% padding\)\.": (

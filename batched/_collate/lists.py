@@ -40,14 +40,11 @@ class ListCollator:
 
     def one(self, function: Wrapper, args: tuple[Any, ...], named: dict[str, Any], now: float) -> Call:
         """Return the call for one item, even a list; of a function that streams, its answer is a list."""
-        call = self._one(function, args, named, now)
+        item = args[0] if len(args) == 1 and not named else self._argument(function, args, named)
+        call = Call().begin(function, item, 1, False, now)  # noqa: FBT003
         if self._streams:
             call.results = []
         return call
-
-    def _one(self, function: Wrapper, args: tuple[Any, ...], named: dict[str, Any], now: float) -> Call:
-        item = args[0] if len(args) == 1 and not named else self._argument(function, args, named)
-        return Call().begin(function, item, 1, False, now)  # noqa: FBT003
 
     def _argument(self, function: Wrapper, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
         """Return the only argument, however it was passed."""
@@ -167,10 +164,6 @@ class ListCollator:
         if are_columns(rows, in_tuple=in_tuple):
             batch.returned = len(rows)
             raise BatchError(self._columns(len(rows)))
-
-    def elements(self, piece: Slice) -> int:  # noqa: ARG002  for the protocol
-        """Return 0: elements of lists are not counted."""
-        return 0
 
     def place(self, piece: Slice, part: list[Any]) -> None:
         """Write `part` over the inputs that it answers, in the first column.

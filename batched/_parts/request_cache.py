@@ -12,7 +12,7 @@ from uuid import uuid4
 from weakref import WeakValueDictionary
 
 from batched._core.batcher import Batcher
-from batched._core.call import Call
+from batched._core.call import Call, Wrapper
 from batched._core.options import CallOptions, Options
 from batched._locks import Freed, Guard
 from batched._parts.cache import CachingCollator, ask_as
@@ -65,7 +65,8 @@ class RequestCache(CachingCollator):
         self._owner = owner if cache_key is None else None
         self._behind = behind if isinstance(behind, CachingCollator) else None
 
-    def _layered(self, call: Call) -> Call:
+    def _made(self, make: Callable[..., Call], function: Wrapper, *args: Any) -> Call:
+        call = make(function, *args)
         if not call.size:
             return call
         cached = RequestCall(call, self, self.keys(call), self._values(call))

@@ -13,10 +13,9 @@ from math import prod
 from types import FunctionType
 from typing import Any
 
-from batched._collate.fixed_lengths import FixedLengths
 from batched._collate.libraries import Array
 from batched._collate.merge import Merger
-from batched._collate.pad import Padder
+from batched._collate.pad import FixedLengths, Padder
 from batched._collate.signature import Feature, Signature, Signatures
 from batched._collate.split import Splitter
 from batched._core.batch import Batch

@@ -6,9 +6,10 @@ import reprlib
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from batched._collate.libraries import library_of
 from batched._collate.misanswers import are_columns, may_be_rows, remedy, remedy_of_tuple
 from batched._collate.own_copies import own_copy
-from batched._collate.owned import owned, rows_of
+from batched._collate.owned import owned
 from batched._collate.plain import PLAIN, are_plain, kinds_of
 from batched._collate.used_up import is_used_up
 from batched._core.batch import Batch
@@ -176,7 +177,8 @@ class ListCollator:
 
     def _own_rows(self, outputs: Any, size: int) -> tuple[list[Any], bool]:
         """Return the rows of `outputs`, and whether they are known to be neither views nor exceptions."""
-        copies = rows_of(outputs, size)
+        library = library_of(outputs)
+        copies = None if library is None else library.rows(outputs, size)
         return (self._rows(outputs), False) if copies is None else (copies, True)
 
     def _rows(self, outputs: Any) -> list[Any]:

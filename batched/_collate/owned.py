@@ -14,9 +14,17 @@ from operator import is_not, methodcaller
 from typing import Any
 
 from batched._collate.item_length import has_fields
-from batched._collate.libraries import LIBRARIES, Library, is_one_of, library_of, library_of_type, type_named
+from batched._collate.libraries import (
+    LIBRARIES,
+    Library,
+    is_one_of,
+    is_plain_array,
+    library_of_type,
+    type_named,
+)
 from batched._collate.nested import attributes, with_children
 from batched._collate.own_copies import (
+    PANDAS,
     Copier,
     copy_of_memory,
     if_it_can,
@@ -27,8 +35,6 @@ from batched._collate.own_copies import (
 )
 from batched._collate.plain import PLAIN, are_plain, hashed, kinds_of
 
-_LIBRARIES = frozenset({"numpy", "torch"})  # modules of their own types of arrays
-_TABLES = (("pandas", "DataFrame"), ("pandas", "Series"))
 _DEEPEST = 3  # containers and models, one in the other
 
 
@@ -50,12 +56,6 @@ def _apart(rows: Sequence[Any]) -> list[Any]:
         apart.append(own_copy(row) if id(row) in met else row)
         met.add(id(row))
     return apart
-
-
-def rows_of(outputs: Any, size: int) -> list[Any] | None:
-    """Return the rows of an array of this `size`, as copies; None if that is not faster than `owned`."""
-    library = library_of(outputs)
-    return None if library is None else library.rows(outputs, size)
 
 
 class _Rows:
@@ -106,7 +106,7 @@ class _Rows:
             return if_it_can(partial(of_parts, depth=depth - 1))
         if is_like_an_array(kind):
             return self._of_arrays(_shows_memory, methodcaller("copy"), id, 0)
-        if is_one_of(kind, _TABLES):
+        if is_one_of(kind, PANDAS):
             return if_it_can(self._of_arrays(_is_part_of_table, methodcaller("copy"), id, depth))
         return copy_of_memory if issubclass(kind, memoryview) else None
 
@@ -194,11 +194,6 @@ def _put(made: Any, name: str, value: Any) -> None:
         object.__setattr__(made, name, value)
     except TypeError:  # msgspec freezes its classes in C
         getattr(type(made), name).__set__(made, value)
-
-
-def is_plain_array(kind: type) -> bool:
-    """Whether a type of arrays is one of numpy or of torch itself, not a subclass with code of its own."""
-    return kind.__module__ in _LIBRARIES
 
 
 def _shows_memory(row: Any) -> bool:

@@ -6,9 +6,7 @@ write to them; and the function may use its array again while callers still read
 
 from __future__ import annotations
 
-from collections import UserDict, UserList, deque
 from collections.abc import Callable, Iterable, Sequence
-from copy import copy
 from functools import partial
 from operator import is_not, methodcaller
 from typing import Any
@@ -22,7 +20,7 @@ from batched._collate.libraries import (
     library_of_type,
     type_named,
 )
-from batched._collate.nested import attributes, with_children
+from batched._collate.nested import CONTAINERS, parts_of, with_parts
 from batched._collate.own_copies import (
     PANDAS,
     Copier,
@@ -101,24 +99,13 @@ class _Rows:
             is_view = library.may_be_view if self._is_lone else library.is_view
             copier = self._of_arrays(is_view, library.copy, library.memory, depth)
             return copier if is_plain_array(kind) else if_it_can(copier)
-        of_parts = self._of_parts(kind) if depth else None
-        if of_parts is not None:
-            return if_it_can(partial(of_parts, depth=depth - 1))
+        if depth and (issubclass(kind, CONTAINERS) or has_fields(kind)):
+            return if_it_can(partial(self._whole, depth=depth - 1))
         if is_like_an_array(kind):
             return self._of_arrays(_shows_memory, methodcaller("copy"), id, 0)
         if is_one_of(kind, PANDAS):
             return if_it_can(self._of_arrays(_is_part_of_table, methodcaller("copy"), id, depth))
         return copy_of_memory if issubclass(kind, memoryview) else None
-
-    def _of_parts(self, kind: type) -> Callable[..., Any] | None:
-        """Return what copies parts of objects of this type, None if it is none that has parts."""
-        if issubclass(kind, list | tuple | dict):
-            return self._container
-        if issubclass(kind, UserDict | UserList):
-            return self._wrapped
-        if issubclass(kind, deque):
-            return self._deque
-        return self._model if has_fields(kind) else None
 
     def _of_arrays(
         self, is_view: Callable[[Any], bool], copied: Copier, memory: Callable[[Any], int], depth: int
@@ -144,56 +131,13 @@ class _Rows:
 
         return array
 
-    def _container(self, row: Any, depth: int) -> Any:
-        """Return a list, tuple or dict; a new one like it if some of what is in it is copied."""
-        children = list(row.values()) if issubclass(type(row), dict) else row
-        if are_plain(children):
+    def _whole(self, row: Any, depth: int) -> Any:
+        """Return a container, or an object with fields; a copy of it if some of its parts are copied."""
+        parts = parts_of(row)
+        if are_plain(parts):
             return row
-        copied = self.each(children, depth)
-        return with_children(row, row, copied) if any(map(is_not, copied, children)) else row
-
-    def _wrapped(self, row: Any, depth: int) -> Any:
-        """Return a `UserDict`, such as a `BatchEncoding`, or a `UserList`; a copy if its data is copied."""
-        data = attributes(row)["data"]  # not what it has besides: such objects may lead to each other
-        copied = self._container(data, depth)
-        if copied is data:
-            return row
-        made = copy(row)
-        made.data = copied
-        return made
-
-    def _deque(self, row: deque[Any], depth: int) -> deque[Any]:
-        """Return a deque; a copy of it if some of what is in it is copied."""
-        children = list(row)
-        copied = self.each(children, depth)
-        if not any(map(is_not, copied, children)):
-            return row
-        made = copy(row)
-        for at, child in enumerate(copied):
-            made[at] = child
-        return made
-
-    def _model(self, row: Any, depth: int) -> Any:
-        """Return an instance of a class with fields; a copy of it if some of what is in it is copied."""
-        own = attributes(row)  # not what its class has: a `ClassVar` is one of the fields
-        values = [*own.values()]
-        if PLAIN.issuperset(map(type, values)):
-            return row
-        copied = self.each(values, depth)
-        if not any(map(is_not, copied, values)):
-            return row
-        made = copy(row)
-        for name, value in zip(own, copied, strict=True):
-            _put(made, name, value)
-        return made
-
-
-def _put(made: Any, name: str, value: Any) -> None:
-    """Set a field of an instance of a class with fields, of a frozen one too."""
-    try:
-        object.__setattr__(made, name, value)
-    except TypeError:  # msgspec freezes its classes in C
-        getattr(type(made), name).__set__(made, value)
+        copied = self.each(parts, depth)
+        return with_parts(row, copied) if any(map(is_not, copied, parts)) else row
 
 
 def _shows_memory(row: Any) -> bool:

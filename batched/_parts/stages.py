@@ -17,7 +17,7 @@ from batched._clock import monotonic
 from batched._core.batch import Batch
 from batched._core.call import Call, Wrapper
 from batched._core.collator import Divisible, InFront
-from batched._core.options import Options, has_stages
+from batched._core.options import Options
 from batched._core.parameters import is_async_def, signature_of
 from batched.errors import RestartWorker, error_behind
 
@@ -164,11 +164,6 @@ class _Staged:
         # For its signature:
         steps.__wrapped__ = function if prepare is None else prepare  # type: ignore[attr-defined]
         return steps
-
-
-def staged(collator: Divisible, options: Options) -> Divisible:
-    """Return `collator`, or one in front of it if batches pass stages with these options."""
-    return StagedCollator(collator, options) if has_stages(options) else collator
 
 
 class StagedCollator(InFront):

@@ -18,7 +18,6 @@ from batched._collate.libraries import (
     is_one_of,
     is_plain_array,
     library_of_type,
-    type_named,
 )
 from batched._collate.nested import CONTAINERS, parts_of, with_parts
 from batched._collate.own_copies import (
@@ -104,7 +103,8 @@ class _Rows:
         if is_like_an_array(kind):
             return self._of_arrays(_shows_memory, methodcaller("copy"), id, 0)
         if is_one_of(kind, PANDAS):
-            return if_it_can(self._of_arrays(_is_part_of_table, methodcaller("copy"), id, depth))
+            # To find out whether a small frame is part of a larger one takes longer than to copy it.
+            return if_it_can(self._of_arrays(lambda _: True, methodcaller("copy"), id, depth))
         return copy_of_memory if issubclass(kind, memoryview) else None
 
     def _of_arrays(
@@ -143,21 +143,3 @@ class _Rows:
 def _shows_memory(row: Any) -> bool:
     """Whether what is like an array shows the memory of another object. An image is read-only then."""
     return row.base is not None if hasattr(row, "base") else bool(row.readonly)
-
-
-def _is_part_of_table(table: Any) -> bool:
-    """Whether a column or frame of pandas shows, or may show, the memory of another object or a larger frame.
-
-    Of a frame, the memory of the first column that is an array of numpy tells: the frame's other columns of
-    that type may lie there, too.
-    """
-    array = type_named("numpy", "ndarray")
-    count = 1 if table.ndim == 1 else table.shape[1]
-    columns = (table if table.ndim == 1 else table.iloc[:, at] for at in range(count))
-    memory: Any = next((values for each in columns if type(values := each.values) is array), None)
-    if memory is None:  # nothing tells of it
-        return bool(count)
-    most = memory.nbytes * count
-    while type(memory.base) is array:
-        memory = memory.base
-    return memory.base is not None or memory.nbytes > most

@@ -87,6 +87,15 @@ def as_float(name: str, value: Any, meant: str = "a number") -> float:
         return math.inf
 
 
+def checked_seconds(name: str, value: Any) -> float:
+    """Return a number of seconds, a week at most: the system takes no time that is endless."""
+    number = as_float(name, value, "a number of seconds")
+    if not 0 <= number <= LONGEST_MS / 1000:
+        most = f"{LONGEST_MS / 1000:g} (a week)"
+        raise ValueError(f"{name} must be a number of seconds from 0 to {most}, got {value!r}")
+    return number
+
+
 def a_time(*, or_zero: bool, or_none: bool = True, or_else: str = "") -> Check:
     """Return a check for milliseconds, a week at most; a numpy number becomes Python's own.
 

@@ -13,7 +13,7 @@ from math import inf
 from typing import Any, Self, TypeVar
 
 from batched._core.call import Call
-from batched._core.option_checks import a_function_of_no_item
+from batched._core.option_checks import a_function_of_no_item, checked_seconds
 from batched._drivers.fork_and_exit import live, register
 from batched._drivers.private_python import HAS_DAEMONS, call_before_threads_are_joined
 from batched._drivers.wakeups import FUTURE
@@ -24,9 +24,8 @@ from batched._remote.function import RemoteFunction
 from batched._remote.greeting import Described, ServerGreeting
 from batched._remote.link import Link, Terms
 from batched._remote.loop_link import LoopLink, can_have_link
-from batched._remote.protocols import codec_named
+from batched._remote.msgpack import codec_named
 from batched._remote.requests import Request
-from batched._remote.seconds import checked_seconds
 from batched._remote.spawn import Spawn
 from batched._remote.thread_link import ThreadLink
 from batched._remote.tokens import checked_token
@@ -201,12 +200,8 @@ class Connections:
         self._of_threads: ThreadLink | None = None
         self._links: weakref.WeakValueDictionary[int, Link] = weakref.WeakValueDictionary()
         """All of them: also those to a server that ends, which has calls to answer, but takes no others."""
-        me: Any = weakref.ref(self)
-        self.terms: Terms = self.make_terms(
-            client=f"{os.getpid()}-{uuid.uuid4().hex[:8]}",
-            told=partial(_tell, me),
-            again=partial(_send_again, me),
-        )
+        client = f"{os.getpid()}-{uuid.uuid4().hex[:8]}"
+        self.terms: Terms = self.make_terms(client=client, told=weakref.WeakMethod(self.told))
 
     def after_fork(self) -> None:
         """Start afresh in the child: with its sockets open here, the server would not see the parent end."""
@@ -296,16 +291,6 @@ class Connections:
 def _all_of(known: weakref.WeakValueDictionary[Any, T]) -> list[T]:
     """Return what is there: `valuerefs` returns a list, whatever other threads add meanwhile."""
     return [each for reference in known.valuerefs() if (each := reference()) is not None]
-
-
-def _tell(known: weakref.ref[Connections], said: ServerGreeting) -> None:
-    if (connections := known()) is not None:
-        connections.told(said)
-
-
-def _send_again(known: weakref.ref[Connections], call: Call, driver: Any, wish: Request) -> None:
-    if (connections := known()) is not None:
-        connections.send(call, driver, wish)
 
 
 def _at_exit() -> None:

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from batched._remote.frames import MAX_FRAME_BYTES
-from batched._remote.protocols import PROTOCOLS, codec_named
+from batched._remote.msgpack import PROTOCOLS, codec_named
 from batched._remote.server import Server
 from batched._remote.serving import Serving, at_once, name_of
 

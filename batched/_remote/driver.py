@@ -122,6 +122,10 @@ class RemoteDriver(Driver):
         """Send `call`, for a thread that takes its future."""
         self.push(call)  # not the same function by two names: `batched.deadline` replaces `push`
 
+    def send_again(self, call: Call, wish: Request) -> None:
+        """Send `call` on another connection than the one that has ended."""
+        self._links.send(call, self, wish)
+
     collect = wait_for
 
     def _drop(self, call: Call, _is_exit: Callable[[], bool] = sys.is_finalizing) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from functools import partial
 from inspect import Parameter, Signature
@@ -11,10 +11,13 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self, Unpack, cast
 from batched._api.lists import BatchedFunction
 from batched._api.option_types import CallChanges
 from batched._core.options import CallOptions, Options, options_told
-from batched._remote.advice import sentences
+from batched._policy.window import short
 from batched._remote.driver import RemoteDriver
+from batched._remote.link import WireTimes
 
 _ANY = Signature([Parameter("args", Parameter.VAR_POSITIONAL), Parameter("named", Parameter.VAR_KEYWORD)])
+_NEARLY_ALL = 0.9  # of the calls
+_LEAST_CALLS = 100  # until then a share tells little
 
 
 class RemoteFunction(BatchedFunction[Any, Any, Any]):
@@ -158,3 +161,25 @@ def _again(again: partial[Any], name: str, options: CallOptions) -> RemoteFuncti
     """Return a function of an unpickled way to connect."""
     found: RemoteFunction = again()[name].with_call_options(options)
     return found
+
+
+def sentences(wire: WireTimes, calls: Mapping[str, int]) -> Iterator[str]:
+    """Yield one sentence for each finding; `calls` has the number of calls of each client of the server."""
+    if wire.calls:
+        total_ms, server_ms = (each / wire.calls * 1000 for each in (wire.total_s, wire.server_s))
+        yield (
+            f"A call of this process takes {short(total_ms)} ms on average, and is {short(server_ms)} ms of "
+            f"that in the server: the way there and back takes {short(total_ms - server_ms)} ms."
+        )
+    if len(calls) == 1:
+        yield (
+            "No other process is connected to the server: in this process, the function would have the same "
+            "batches, without the way there and back."
+        )
+        return
+    total, most = sum(calls.values()), max(calls.values(), default=0)
+    if total >= _LEAST_CALLS and most >= total * _NEARLY_ALL:
+        yield (
+            f"One of the {len(calls)} processes that are connected makes {100 * most / total:.0f}% of the "
+            f"calls: hardly any batch has items of several processes, which is what a server is for."
+        )

@@ -70,17 +70,24 @@ class Metrics:
             yield family
 
 
-class Page:
-    """Serves `/metrics` and `/healthz` from threads of its own, from the start until it is closed."""
+class Page(ThreadingTCPServer):
+    """Serves `/metrics` and `/healthz` from threads of its own, from the start until it is closed.
+
+    Not `http.server`'s own, which asks for the name of its host: that may take seconds.
+    """
+
+    allow_reuse_address = os.name == "posix"  # elsewhere another process could listen there too
+    daemon_threads = True
+    block_on_close = False
 
     def __init__(self, where: tuple[str, int], metrics: Metrics) -> None:
         self.status: str = "starting"
         """`serving` while the server takes calls; each other word is an answer of 503."""
         self._metrics = metrics
-        self._server = _Server(where, self)
-        self.where: tuple[str, int] = self._server.server_address[:2]  # type: ignore[assignment]
-        run = self._server.serve_forever
-        threading.Thread(target=run, args=(0.05,), name="batched: http", daemon=True).start()
+        self.address_family = family_of(where[0])
+        super().__init__(where, _Handler)
+        self.where: tuple[str, int] = self.server_address[:2]  # type: ignore[assignment]
+        threading.Thread(target=self.serve_forever, args=(0.05,), name="batched: http", daemon=True).start()
         register(self)
 
     def answer(self, path: str, accepted: str) -> tuple[int, str, bytes]:
@@ -94,25 +101,12 @@ class Page:
 
     def after_fork(self) -> None:
         """Let go of the port in a child, as of a process pool: else no other server could have it."""
-        self._server.socket.close()
+        self.socket.close()
 
     def close(self) -> None:
         """Answer no more requests."""
-        self._server.shutdown()
-        self._server.server_close()
-
-
-class _Server(ThreadingTCPServer):
-    """Not `http.server`'s own, which asks for the name of its host: that may take seconds."""
-
-    allow_reuse_address = os.name == "posix"  # elsewhere another process could listen there too
-    daemon_threads = True
-    block_on_close = False
-
-    def __init__(self, where: tuple[str, int], page: Page) -> None:
-        self.page = page
-        self.address_family = family_of(where[0])
-        super().__init__(where, _Handler)
+        self.shutdown()
+        self.server_close()
 
     def get_request(self) -> Any:
         """Take a connection; wait after a failure: without file descriptors, the next attempt is at once."""
@@ -132,7 +126,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         """Answer."""
         path = self.path.partition("?")[0]
-        page: Page = self.server.page  # type: ignore[attr-defined]
+        page: Page = self.server  # type: ignore[assignment]
         try:
             status, kind, text = page.answer(path, self.headers.get("Accept", ""))
         except Exception:  # noqa: BLE001  of a collector of the program's own

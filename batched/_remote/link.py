@@ -73,10 +73,8 @@ class Terms:
     token: str | None
     dial: Callable[[], Callable[[], Any]]
     """Returns, for one connection, what connects: it is called until it raises no `OSError` any more."""
-    told: Callable[[ServerGreeting], None]
-    """What is told the greeting of the server."""
-    again: Callable[[Call, Any, Request], object]
-    """What sends a call, of which nothing has been sent, on another connection."""
+    told: Callable[[], Callable[[ServerGreeting], None] | None]
+    """Refers to what is told the greeting of the server, as long as the client is there."""
 
 
 class Caller(Protocol):
@@ -86,6 +84,10 @@ class Caller(Protocol):
     wire: WireTimes
     deadline_watch: DeadlineWatch
     options: Options
+
+    def send_again(self, call: Call, request: Request) -> None:
+        """Send `call`, of which nothing has been sent, on another connection."""
+        ...
 
 
 class WireTimes:
@@ -369,7 +371,7 @@ class Link(ABC):
                 told.append(sent.call)
                 self._sent.pop(each.number, None)
             elif each.kind == Kind.HELLO:
-                self.terms.told(ServerGreeting.read(each))
+                self._tell(ServerGreeting.read(each))
 
     def _greeted(self, found: Frame) -> None:
         said = ServerGreeting.read(found)
@@ -383,9 +385,13 @@ class Link(ABC):
             return
         self._places = {each["name"]: at for at, each in enumerate(said.functions)}
         self._most_bytes = said.max_frame_bytes
-        self.terms.told(said)
+        self._tell(said)
         self.has_greeted = True
         self.is_open = True  # last: other threads send from here on
+
+    def _tell(self, said: ServerGreeting) -> None:
+        if (told := self.terms.told()) is not None:
+            told(said)
 
     def _check_proof(self, token: str, said: ServerGreeting) -> None:
         """Show that this client knows the token, if the server has shown that it does."""
@@ -556,7 +562,7 @@ class Link(ABC):
                 call.tenant.cancel(call)
             elif again and request is not None and call.left is None:
                 try:
-                    self.terms.again(call, sent.caller, request)
+                    sent.caller.send_again(call, request)
                 except Exception as refusal:  # noqa: BLE001  the client was closed
                     call.fail(refusal)
                 else:

@@ -17,7 +17,7 @@ from batched._core.call import Row
 from batched._core.stats import Distribution, Padding, Stats
 from batched._policy.window import Learned
 from batched._remote.frames import Bytes
-from batched._remote.values import Codec, Encoded
+from batched._remote.values import Codec, Encoded, Pickles
 
 _TUPLE, _ROW, _ARRAY, _SCALAR, _RECORD = 1, 2, 3, 4, 5
 """The kinds of values that msgpack itself has not got."""
@@ -125,6 +125,24 @@ def _array(numpy: Any, array: Any, buffers: list[Bytes]) -> list[Any]:
         return [*head, memory]
     buffers.append(memory)
     return [*head, len(buffers) - 1]
+
+
+PROTOCOLS = ("pickle", "msgpack")
+
+
+def codec_named(name: str) -> Codec:
+    """Return how values become bytes.
+
+    Raises:
+        ValueError: There is no such protocol.
+        ImportError: It needs a library that is not installed.
+
+    """
+    if name == "pickle":
+        return Pickles()
+    if name == "msgpack":
+        return Msgpack()
+    raise ValueError(f"protocol must be one of {', '.join(PROTOCOLS)}, got {name!r}")
 
 
 class _Loading:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from asyncio import CancelledError, Event, Task, create_task, get_running_loop, sleep
+from asyncio import CancelledError, Task, create_task, sleep
 from collections.abc import Callable, Iterator
 from contextvars import Context
 from dataclasses import replace
 from functools import partial
 from math import inf
+from types import SimpleNamespace
 from typing import Any, Literal, TypeAlias
 from weakref import WeakSet
 
@@ -215,7 +216,7 @@ class Served:
         """Queue `call`, and have `when_answered` called by the worker when it has its answer."""
         call.context = self._callers_context
         call.waits_at = None
-        call.waiter = _Told(when_answered)
+        call.waiter = SimpleNamespace(release=when_answered)  # as the lock of a thread that waits
         self.driver.push(call)
 
     def at_once(self, call: Call) -> Any:
@@ -263,33 +264,18 @@ class Served:
                 return (await self.with_cache(call))[0]
             if not call.missing:
                 return self.at_once(call)[0]
-            await self._run(call, wanted)
+            self.driver.post_async(call, waits=True)
+            try:
+                await call.wait()
+            except CancelledError as left:
+                self.drop(call, "expired" if left.args == ("expired",) else "cancelled")
+                raise
             error = self.error(call)
             return self.answer(call)[0] if error is None else error
         except CancelledError:
             raise
         except BaseException as error:  # noqa: BLE001  of a callback of the user's, say
             return error
-
-    async def _run(self, call: Call, wanted: Wanted) -> None:
-        """Queue `call`, and wait until it is answered or late; drop it if this task is cancelled."""
-        call.waiter = is_released = Event()
-        loop = get_running_loop()
-        loop.call_soon(self._post, call, wanted, Outbox(loop, _wake))  # by no task, as other calls of clients
-        try:
-            await is_released.wait()
-        except CancelledError as left:
-            self.drop(call, "expired" if left.args == ("expired",) else "cancelled")
-            raise
-
-    def _post(self, call: Call, wanted: Wanted, answers: Outbox) -> None:
-        """Queue `call`; answer it if it is refused."""
-        if call.left is None:
-            try:
-                self.post(call, wanted, answers)
-            except BaseException as error:  # noqa: BLE001  of a callback of the user's, say
-                call.fail(error)
-                call.waiter.set()
 
     async def with_cache(self, call: Call) -> Any:
         """Return the answer of `call`, where the callers ask an asynchronous cache; raise its error."""
@@ -301,23 +287,9 @@ def _woken(answers: Outbox, call: Call, _: object) -> None:
     answers.release([call])
 
 
-def _wake(calls: list[Call]) -> None:
-    for call in calls:
-        call.waiter.set()
-
-
 def drop_task(task: Task[None], why: Why) -> None:
     """Cancel the task of a call."""
     task.cancel(why)
-
-
-class _Told:
-    """What a worker releases, as it does the lock of a thread that waits."""
-
-    __slots__ = ("release",)
-
-    def __init__(self, release: Callable[[], object]) -> None:
-        self.release = release
 
 
 _AT_ONCE = 32

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from batched._api.function import DecoratedFunction
-from batched._core.option_checks import an_int
+from batched._core.option_checks import an_int, checked_seconds
 from batched._drivers.fork_and_exit import register
 from batched._drivers.wakeups import Outbox, ask
 from batched._logs import log
@@ -33,7 +33,6 @@ from batched._remote.addresses import (
 from batched._remote.clients import Clients
 from batched._remote.frames import MAX_FRAME_BYTES, VERSION
 from batched._remote.greeting import ClientGreeting, ServerGreeting
-from batched._remote.seconds import checked_seconds
 from batched._remote.served import Served
 from batched._remote.session import Session, send_answers
 from batched._remote.tokens import checked_token, is_same, proof, token_in

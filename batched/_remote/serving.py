@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 import signal
+import socket
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -19,10 +20,9 @@ from batched._logs import log
 from batched._remote.addresses import host_and_port, shown
 from batched._remote.frames import MAX_FRAME_BYTES
 from batched._remote.http import Metrics, Page
-from batched._remote.protocols import codec_named
+from batched._remote.msgpack import codec_named
 from batched._remote.served import check_served
 from batched._remote.server import Server
-from batched._remote.systemd import notify
 
 _LOOK_S = 0.05
 _GRACE_S = 1.0
@@ -207,7 +207,7 @@ class Serving:
         address = str(self.server.address)
         where = "" if self._page is None else f", metrics at http://{shown(*self._page.where)}/metrics"
         log(logging.INFO, "%s: served at %s by process %s%s", self._names, address, os.getpid(), where)
-        notify("READY=1")
+        _notify("READY=1")
         if self._when_ready is not None:
             self._when_ready(address)
 
@@ -215,7 +215,7 @@ class Serving:
         await ends.wait()
         if self._page is not None:
             self._page.status = "draining"
-        notify("STOPPING=1")
+        _notify("STOPPING=1")
         left = sum(each.unanswered for each in self._clients().values())
         told = "%s: the server ends; unanswered calls: %s, for which it takes at most %s s"
         log(logging.INFO, told, self._names, left, self.server.drain_s)
@@ -229,6 +229,17 @@ class Serving:
         log(logging.ERROR, "%s: a batch still runs, and ends with the process", self._names)
         logging.shutdown()
         os._exit(1)
+
+
+def _notify(state: str) -> None:
+    """Tell systemd, if it listens, such as `READY=1`; what cannot be told is no reason to fail."""
+    name = os.environ.get("NOTIFY_SOCKET", "")
+    if not name or not hasattr(socket, "AF_UNIX"):
+        return
+    address = "\0" + name[1:] if name.startswith("@") else name
+    with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as told:
+        told.connect(address)
+        told.sendall(state.encode())
 
 
 async def _watch(stop: Stop, ends: asyncio.Event) -> None:

@@ -48,12 +48,44 @@ class Spawn:
         if self.address.kind != "unix":
             raise ValueError(f"spawn= needs an address unix:PATH, or none, got {address!r}")
         self._path = str(self.address.where)
+        self._output = f"{self._path}.log"
 
     def dial(self) -> Callable[[], Any]:
-        """Return what connects, and starts a server if there is none."""
-        return _Attempts(self).connect
+        """Return what connects, for one connection; it raises `OSError` while a server starts.
 
-    def lock(self) -> int | None:
+        If there is no server, and none is starting, it starts one.
+        """
+        waits = False  # whether a server was starting, or ending, at the last attempt
+
+        def connect() -> Any:
+            nonlocal waits
+            try:
+                return connected(self.address)
+            except DisconnectedError:
+                raise
+            except OSError as error:
+                broken = error
+            try:
+                if (held := self._lock()) is not None:
+                    try:
+                        if waits and not os.path.lexists(self._path):
+                            raise self._failed()
+                        with contextlib.suppress(OSError):  # it may have been started since
+                            return connected(self.address)
+                        self._start(held)
+                    finally:
+                        os.close(held)
+            except DisconnectedError:
+                raise
+            except OSError as error:  # it would be the same at each attempt
+                names = ", ".join(self.functions)
+                raise DisconnectedError(f"the server of {names} cannot be started: {error}") from error
+            waits = True
+            raise broken
+
+        return connect
+
+    def _lock(self) -> int | None:
         """Return a descriptor that holds the lock, None if a server, or a process that starts one, has it."""
         import fcntl  # noqa: PLC0415  Windows has no such module
 
@@ -68,7 +100,7 @@ class Spawn:
             raise
         return held
 
-    def start(self, held: int) -> None:
+    def _start(self, held: int) -> None:
         """Start the server, which keeps the lock."""
         with contextlib.suppress(FileNotFoundError):
             Path(self._path).unlink()  # of one that has ended
@@ -91,11 +123,7 @@ class Spawn:
         if HAS_DAEMONS:  # it takes note of the end of the server, for the system
             threading.Thread(target=server.wait, name="batched server", daemon=True).start()
 
-    def cannot_start(self, why: OSError) -> DisconnectedError:
-        """Return the error that says why no server can be started."""
-        return DisconnectedError(f"the server of {', '.join(self.functions)} cannot be started: {why}")
-
-    def failed(self) -> DisconnectedError:
+    def _failed(self) -> DisconnectedError:
         """Return the error that says why a server has ended before it was ready."""
         told = ""
         with contextlib.suppress(OSError), Path(self._output).open("rb") as output:
@@ -106,59 +134,6 @@ class Spawn:
             why = "it has printed nothing: it may have been killed, as where memory runs out"
         names = ", ".join(self.functions)
         return DisconnectedError(f"the server of {names} has ended before it was ready; {why}")
-
-    @property
-    def was_ready(self) -> bool:
-        """Whether the last server that was started has listened."""
-        return os.path.lexists(self._path)
-
-    @property
-    def _output(self) -> str:
-        return f"{self._path}.log"
-
-
-class _Attempts:
-    """The attempts of one connection."""
-
-    def __init__(self, spawn: Spawn) -> None:
-        self._spawn = spawn
-        self._waits = False
-        """Whether a server was starting, or ending, at the last attempt."""
-
-    def connect(self) -> Any:
-        """Return a connected socket; `OSError` while a server starts, which is begun here if needed."""
-        try:
-            return connected(self._spawn.address)
-        except DisconnectedError:
-            raise
-        except OSError as error:
-            broken = error
-        try:
-            found = self._started()
-        except DisconnectedError:
-            raise
-        except OSError as error:  # it would be the same at each attempt
-            raise self._spawn.cannot_start(error) from error
-        if found is None:
-            raise broken
-        return found
-
-    def _started(self) -> Any:
-        """Return a connected socket if there is a server by now; None while one starts, here or elsewhere."""
-        held = self._spawn.lock()
-        if held is None:
-            self._waits = True
-            return None
-        try:
-            if self._waits and not self._spawn.was_ready:
-                raise self._spawn.failed()
-            with contextlib.suppress(OSError):  # it may have been started since
-                return connected(self._spawn.address)
-            self._spawn.start(held)
-            self._waits = True
-        finally:
-            os.close(held)
-        return None
 
 
 def _checked(function: object) -> str:

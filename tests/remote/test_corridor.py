@@ -17,7 +17,7 @@ pytestmark = pytest.mark.skipif(not hasattr(socket, "AF_UNIX"), reason="needs un
 
 FRAMES = {
     # kind of call: frames of the package for its caller, for the thread that reads, and for the server
-    "fn(x)": (28, 11, 67),
+    "fn(x)": (28, 11, 66),
     "await fn.acall(x)": (47, 0, 67),
 }
 

@@ -22,8 +22,8 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families
 
 import batched
-from batched._remote.advice import sentences
 from batched._remote.clients import Clients
+from batched._remote.function import sentences
 from batched._remote.link import WireTimes
 from batched.prometheus import Collector
 from tests.kit.gate import PATIENCE_S, Gate, until

@@ -31,8 +31,7 @@ from tests.kit.serving import Served, folder, served
 
 pytest.importorskip("msgspec", exc_type=ImportError)
 
-from batched._remote.msgpack import Msgpack
-from batched._remote.protocols import codec_named
+from batched._remote.msgpack import Msgpack, codec_named
 
 CODEC = Msgpack()
 FLAT = (

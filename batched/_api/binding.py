@@ -10,13 +10,13 @@ import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import partial, update_wrapper
-from inspect import Signature, iscoroutinefunction
+from inspect import Signature, getattr_static, iscoroutinefunction
 from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, SupportsIndex, TypeAlias, TypeVar
 
+from batched._api.absent import Absent
 from batched._api.call_signature import signature_of_calls
 from batched._api.decorate import changed, is_method, name_of, named_by, options_of
-from batched._api.option_name import OptionName
 from batched._api.pickling import alias_of, check_protocol, rebind, reduced, remake
 from batched._api.through_class import ThroughClass
 from batched._core.options import (
@@ -26,6 +26,7 @@ from batched._core.options import (
     CallOptions,
     Options,
     options_told,
+    where_taken,
 )
 from batched._core.parameters import annotations_of
 from batched._drivers.event_loop import LoopDriver
@@ -283,7 +284,7 @@ class Bindable(Generic[DriverT]):
         if not shared.binds:
             return self
         if instance is owner:  # `classmethod.__get__` passes the class twice, up to Python 3.12
-            raise self._misplaced()
+            raise self._misplaced("cls")
         if isinstance(func, classmethod):
             key = owner or type(instance)
             return self._view(key, function=func.__get__(None, key), binds=False)
@@ -382,10 +383,11 @@ class Bindable(Generic[DriverT]):
     def _name(self) -> str:
         return name_of(self._shared.function, self._shared.settings)
 
-    def _misplaced(self) -> TypeError:
+    def _misplaced(self, first: str) -> TypeError:
+        """Return the error of a decorator that passes an owner, the `first` parameter, for an item."""
+        above, owner = ("@classmethod", "class") if first == "cls" else ("its other decorators", "instance")
         return TypeError(
-            f"{self._name}: write @dynamically above @classmethod; "
-            f"below it, the class would be treated as an item"
+            f"{self._name}: write @dynamically above {above}; below, the {owner} would be treated as an item"
         )
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
@@ -417,12 +419,11 @@ class Bindable(Generic[DriverT]):
         return alias_of(plain, self._owner())
 
     def __dir__(self) -> list[str]:
-        """Return what there is: of options there is only a message."""
-        of_class = vars(Bindable)
+        """Return what there is: of options, and of what blocks, there may be only a message."""
         return [
             name
             for name in super().__dir__()
-            if name in vars(self) or not isinstance(of_class.get(name), OptionName)
+            if name in vars(self) or not isinstance(getattr_static(type(self), name, None), Absent)
         ]
 
     def __eq__(self, other: object) -> bool:
@@ -446,8 +447,9 @@ class Bindable(Generic[DriverT]):
         return f"<batched {self._name}{bound}, {', '.join(told)}>"
 
 
-for _option in (*fields(ArrayOptions), *fields(CallOptions)):
-    setattr(Bindable, _option.name, OptionName(_option.name))
+for _name in [each.name for each in (*fields(ArrayOptions), *fields(CallOptions))]:
+    _why = f"a decorated function has no attribute {_name!r}{where_taken(_name)}"
+    setattr(Bindable, _name, Absent(_name, _why))
 
 
 def _attribute_of_function(view: Bindable[Any], name: str) -> Any:

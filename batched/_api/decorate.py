@@ -284,12 +284,17 @@ def options_of(func: Any, options: Options) -> Options:
     return options
 
 
-def written_for_class(func: Any) -> bool:
-    """Whether `func` was written as a class method: from Python 3.13 on, only its code shows that."""
-    if not isinstance(func, FunctionType):
-        return False
+def is_of_class_body(func: Any) -> bool:
+    """Whether `func` was written in the body of a class, as a function of the module has no such name."""
     place = func.__qualname__.rpartition(".")[0]
-    return bool(place) and not place.endswith("<locals>") and func.__code__.co_varnames[:1] == ("cls",)
+    return bool(place) and not place.endswith("<locals>")
+
+
+def owner_in(func: Any) -> str | None:
+    """Return "self" or "cls" if `func` was written in a class, as a method that takes that first."""
+    if not isinstance(func, FunctionType) or not is_of_class_body(func):
+        return None
+    return next((name for name in func.__code__.co_varnames[:1] if name in {"self", "cls"}), None)
 
 
 def is_method(func: Any) -> bool:
@@ -300,8 +305,7 @@ def is_method(func: Any) -> bool:
     """
     if not isinstance(func, FunctionType) or func.__code__.co_varnames[:1] == ("self",):
         return True
-    place = func.__qualname__.rpartition(".")[0]
-    return bool(place) and not place.endswith("<locals>") and func.__code__.co_argcount != 1
+    return is_of_class_body(func) and func.__code__.co_argcount != 1
 
 
 def name_of(func: Any, options: Options) -> str:

@@ -12,6 +12,7 @@ from concurrent.futures import Future
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
+from batched._api.absent import Absent
 from batched._api.decorate import is_async, name_of
 from batched._api.function import DecoratedFunction
 from batched._api.map import map_items, of_sources
@@ -171,22 +172,13 @@ class ThreadedFunction(DecoratedFunction[ThreadDriver]):
         self.shutdown()
 
 
-class _InThreadsOnly:
-    """What a function of `batched.aio` has not, as it blocks: an `AttributeError` that says what to write."""
-
-    def __init__(self, instead: str) -> None:
-        self._instead = instead
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self._name = name
-
-    def __get__(self, function: Any, owner: type) -> Any:
-        raise AttributeError(
-            f"a function of batched.aio has no attribute {self._name!r}, as only tasks call it: write "
-            f"{self._instead}, or decorate it with batched.dynamically, which has both",
-            name=self._name,
-            obj=function,
-        )
+def _in_threads_only(name: str, instead: str) -> Absent:
+    """Return what stands for a way to call that blocks, which a function of `batched.aio` has not."""
+    why = (
+        f"a function of batched.aio has no attribute {name!r}, as only tasks call it: write {instead}, or "
+        f"decorate it with batched.dynamically, which has both"
+    )
+    return Absent(name, why)
 
 
 class LoopedFunction(DecoratedFunction["ThreadDriver | LoopDriver"]):
@@ -214,11 +206,11 @@ class LoopedFunction(DecoratedFunction["ThreadDriver | LoopDriver"]):
 
     if not TYPE_CHECKING:  # subclasses say what it takes
         __call__ = DecoratedFunction.acall
-        submit = _InThreadsOnly("`asyncio.create_task(fn(item))`")
-        map = _InThreadsOnly("`async for result in fn.amap(items)`")
-        stream = _InThreadsOnly("`async for piece in fn.astream(item)`")
-        shutdown = _InThreadsOnly("`await fn.aclose()`")
-        warm_up = _InThreadsOnly("`await fn.awarm_up(example)`")
+        submit = _in_threads_only("submit", "`asyncio.create_task(fn(item))`")
+        map = _in_threads_only("map", "`async for result in fn.amap(items)`")
+        stream = _in_threads_only("stream", "`async for piece in fn.astream(item)`")
+        shutdown = _in_threads_only("shutdown", "`await fn.aclose()`")
+        warm_up = _in_threads_only("warm_up", "`await fn.awarm_up(example)`")
 
     # To web frameworks it is a coroutine function: `inspect` asks for a mark; before Python 3.12, for code.
     if sys.version_info >= (3, 12):
@@ -228,11 +220,6 @@ class LoopedFunction(DecoratedFunction["ThreadDriver | LoopDriver"]):
     else:
         __code__: Any = DecoratedFunction.acall.__code__
         __defaults__ = __kwdefaults__ = None
-
-    def __dir__(self) -> list[str]:
-        """Return what there is: of what blocks there is only a message."""
-        mine = vars(LoopedFunction)
-        return [name for name in super().__dir__() if not isinstance(mine.get(name), _InThreadsOnly)]
 
     async def __aenter__(self) -> Self:
         return self._for_block("async with")

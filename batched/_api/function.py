@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from batched._api.amap import TaskReadAhead, amap_items
 from batched._api.binding import Bindable, Driver, DriverT
-from batched._api.decorate import check_names, takes_changes, written_for_class
+from batched._api.decorate import check_names, owner_in, takes_changes
 from batched._api.map import of_sources
 from batched._api.map_types import AsyncAnswers
 from batched._api.option_types import CallChanges, Changes
@@ -50,8 +50,8 @@ class DecoratedFunction(Bindable[DriverT]):
     def _find(self) -> DriverT:
         """Find the driver, for this view and for further views of the same instance."""
         shared, owner = self._shared, self._owner()
-        if shared.binds and written_for_class(shared.binding.func):
-            raise self._misplaced()
+        if shared.binds and (first := owner_in(shared.binding.func)) is not None:
+            raise self._misplaced(first)
         if isinstance(owner, DecoratedFunction) and owner is not self:
             owner._find()  # noqa: SLF001  so that further views of it have the driver from the start
         driver = shared.binding.driver(owner)

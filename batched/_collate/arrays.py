@@ -13,14 +13,13 @@ from math import prod
 from types import FunctionType
 from typing import Any
 
-from batched._collate.fixed_lengths import FixedLengths
 from batched._collate.libraries import Array
 from batched._collate.merge import Merger
-from batched._collate.pad import Padder
+from batched._collate.pad import FixedLengths, Padder
 from batched._collate.signature import Feature, Signature, Signatures
 from batched._collate.split import Splitter
 from batched._core.batch import Batch
-from batched._core.call import Call, Row, Slice, Wrapper
+from batched._core.call import Call, Row, Wrapper
 from batched._core.options import ArrayOptions, last_stage, told_of_options
 from batched._core.parameters import signature_of
 
@@ -165,15 +164,6 @@ class FeatureCollator:
     def split_first(self, outputs: Any, batch: Batch, given: int) -> list[Any]:
         """Return the rows of each slice, where the function was `given` more than those of `batch`, last."""
         return self._splitter.split(outputs, batch, given)
-
-    def elements(self, piece: Slice) -> int:
-        """Return how many elements one row has, of all features."""
-        call, at, _ = piece
-        # Not the shape of a row of an array: an object, or a text, has none.
-        return sum(
-            prod(block[at].shape if isinstance(block, list) else block.shape[1:])
-            for block in call.inputs.blocks
-        )
 
 
 def _alike(feature: Feature, blocks: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -76,7 +76,7 @@ class ColumnCollator(ListCollator):
 
     def read(self, function: Wrapper, args: tuple[Any, ...], named: dict[str, Any], now: float) -> Call:
         """Return the call for one item, or a list of items, in each column."""
-        call = self._one(function, args, named, now)
+        call = self.one(function, args, named, now)
         columns = call.inputs
         lists = [column for column in columns if isinstance(column, list)]
         if not lists:
@@ -90,7 +90,7 @@ class ColumnCollator(ListCollator):
             )
         return call.begin(call.function, list(map(list, lists)), len(lists[0]), True, now)  # noqa: FBT003
 
-    def _one(self, function: Wrapper, args: tuple[Any, ...], named: dict[str, Any], now: float) -> Call:
+    def one(self, function: Wrapper, args: tuple[Any, ...], named: dict[str, Any], now: float) -> Call:
         """Return the call for one item, even if it is a list in some column.
 
         Its key is the number of columns by position, and the names of the others. A column that can be passed
@@ -111,6 +111,8 @@ class ColumnCollator(ListCollator):
         inputs = [*columns, *(rest[name] for name in names)]
         call = Call().begin(_ByName(function, key), inputs, 1, False, now)  # noqa: FBT003
         call.key = key
+        if self._streams:
+            call.results = []
         return call
 
     def arguments(self, values: tuple[Any, ...]) -> tuple[tuple[Any, ...], dict[str, Any]]:

@@ -2,55 +2,31 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from collections.abc import Callable
+from math import prod
+from typing import Any
 
 from batched._collate.signature import Features
 from batched._core.batch import Batch
 from batched._core.call import Call, Slice, Wrapper
-from batched._core.collator import Collator
+from batched._core.collator import Divisible, InFront
 from batched.errors import BatchError
 
 
-class Inner(Collator, Protocol):
-    """A collator that makes the copies of an item as if it had been passed several times."""
-
-    items: Any
-    pick: Any
-
-    def split_first(self, outputs: Any, batch: Batch, given: int) -> list[Any]:
-        """Return one part per slice, where the function was given more items than those of `batch`, last."""
-        ...
-
-    def elements(self, piece: Slice) -> int:
-        """Return how many elements one item has, as `Batch.real` counts them."""
-        ...
-
-
-class CopyingCollator:
+class CopyingCollator(InFront):
     """Another collator, which is given the items of a batch and the copies that the batch is to have.
 
     No copy is an item: its result, or its error, is dropped before anything looks at it.
     """
 
-    def __init__(self, inner: Inner, name: str, sizes: tuple[int, ...]) -> None:
-        self.inner = inner
+    def __init__(self, inner: Divisible, name: str, sizes: tuple[int, ...]) -> None:
+        super().__init__(inner)
         self._name = name
         self._sizes = sizes
-        self.chunk_size = inner.chunk_size
-        self.own, self.items, self.pick = inner.own, inner.items, inner.pick
-        self.one = inner.one
-        self.place, self.can_repeat = inner.place, inner.can_repeat
 
-    def read(self, function: Wrapper, args: tuple[Any, ...], named: dict[str, Any], now: float) -> Call:
-        """Return the call that the arguments mean."""
-        return self._checked(self.inner.read(function, args, named, now))
-
-    def chunk(self, function: Wrapper, items: list[Any], now: float) -> Call:
-        """Return a call of some elements of a `map`."""
-        return self._checked(self.inner.chunk(function, items, now))
-
-    def _checked(self, call: Call) -> Call:
-        """Return `call`; `ValueError` if it has no rows, of which none could be copied."""
+    def _made(self, make: Callable[..., Call], function: Wrapper, *args: Any) -> Call:
+        """Return the call that `make` returns; `ValueError` if it has no rows, so none to copy."""
+        call = make(function, *args)
         if type(call.inputs) is Features and not call.inputs.rows:
             raise ValueError(
                 f"{self._name}: a call of no rows cannot be filled up to one of batch_sizes={self._sizes}: "
@@ -78,12 +54,21 @@ class CopyingCollator:
         batch.has_lists = any(call.many for call in batch.calls)
         batch.shapes = filled.shapes
         if filled.padded:  # of arrays: padding is what is between the items; copies are counted apart
-            batch.real += filled.real - copies * self.inner.elements(piece)
+            batch.real += filled.real - copies * _elements(piece)
             batch.padded += filled.padded * batch.size // size
         return found
 
-    def split(self, outputs: Any, batch: Batch) -> list[Any]:
+    def split(self, outputs: Any, batch: Batch) -> Any:
         """Return one part per slice, and drop what belongs to copies."""
         if not hasattr(batch, "copies"):
             return self.inner.split(outputs, batch)
         return self.inner.split_first(outputs, batch, batch.size + batch.copies[0])
+
+
+def _elements(piece: Slice) -> int:
+    """Return how many elements one row of arrays has, of all features."""
+    call, at, _ = piece
+    # Not the shape of a row of an array: an object, or a text, has none.
+    return sum(
+        prod(block[at].shape if isinstance(block, list) else block.shape[1:]) for block in call.inputs.blocks
+    )

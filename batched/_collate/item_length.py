@@ -12,15 +12,16 @@ from itertools import islice
 from types import SimpleNamespace
 from typing import Any
 
+from batched._collate.libraries import is_plain_array
+from batched._collate.nested import attributes
 from batched._core.call import Call
 
 _TEXTS: tuple[Any, ...] = (str, bytes, bytearray)
 _SEQUENCES: tuple[Any, ...] = (list, tuple)
 _STRINGS = frozenset({str})
 _NUMBERS = frozenset({int, float, bool})
-_ARRAYS = frozenset({"numpy", "torch"})  # the modules that their types are in
 _WITH_FIELDS = ("__dataclass_fields__", "__attrs_attrs__", "__pydantic_validator__", "__struct_fields__")
-_UNNAMED = "__pydantic_extra__"
+_PRIVATE = "__pydantic_private__"  # what a model has beside its fields
 _DEEPEST = 7  # containers in each other, as in `{"messages": [{"content": [{"text": "a question"}]}]}`
 _SEQUENCE = 2  # so many of these levels is a list, which may have many parts
 _LOOKED_AT = 8  # parts: of more, the first one tells whether they are numbers
@@ -42,7 +43,7 @@ def length_of(item: Any, depth: int = _DEEPEST) -> int | None:  # noqa: PLR0911 
     for text in _TEXTS:
         if issubclass(kind, text):
             return int(text.__len__(item))
-    if kind.__module__ in _ARRAYS:
+    if is_plain_array(kind):
         return _of_array(item)
     if issubclass(kind, dict):
         return _together(dict.values(item), depth - 1) if depth else None
@@ -99,24 +100,9 @@ def _together(parts: Iterable[Any], depth: int) -> int | None:
 
 
 def _fields(item: Any) -> list[Any]:
-    """Return the values of the fields of a dataclass or model; without properties, which are code.
-
-    Also what is in slots beside a dictionary: of a class with slots above one that has none, or what pydantic
-    has of fields that a model does not name.
-    """
+    """Return the values of the fields of a dataclass or model; without properties, which are code."""
     try:
-        found = list(object.__getattribute__(item, "__dict__").values())
-    except AttributeError:  # it has slots only
-        found = []
-    for cls in type(item).__mro__:
-        names = vars(cls).get("__slots__", ())
-        for name in (names,) if isinstance(names, str) else names:
-            if name.startswith("__") and name != _UNNAMED:
-                continue
-            try:
-                value = object.__getattribute__(item, name)
-            except AttributeError:  # it is not set
-                continue
-            if value is not None:
-                found.append(value)
-    return found
+        own = attributes(item)
+    except Exception:  # noqa: BLE001  of its class, which may read slots its own way
+        return []
+    return [value for name, value in own.items() if name != _PRIVATE]

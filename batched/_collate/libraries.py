@@ -327,6 +327,11 @@ def library_of_type(kind: type) -> Library | None:
     return None
 
 
+def is_plain_array(kind: type) -> bool:
+    """Whether a type of arrays is one of numpy or of torch itself, not a subclass with code of its own."""
+    return kind.__module__ in _TABLE
+
+
 def type_named(module_name: str, name: str) -> type | None:
     """Return a type of a module, None while the module is not imported, or not to its end."""
     found = getattr(sys.modules.get(module_name), name, None)

@@ -6,9 +6,10 @@ import reprlib
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from batched._collate.libraries import library_of
 from batched._collate.misanswers import are_columns, may_be_rows, remedy, remedy_of_tuple
 from batched._collate.own_copies import own_copy
-from batched._collate.owned import owned, rows_of
+from batched._collate.owned import owned
 from batched._collate.plain import PLAIN, are_plain, kinds_of
 from batched._collate.used_up import is_used_up
 from batched._core.batch import Batch
@@ -40,14 +41,11 @@ class ListCollator:
 
     def one(self, function: Wrapper, args: tuple[Any, ...], named: dict[str, Any], now: float) -> Call:
         """Return the call for one item, even a list; of a function that streams, its answer is a list."""
-        call = self._one(function, args, named, now)
+        item = args[0] if len(args) == 1 and not named else self._argument(function, args, named)
+        call = Call().begin(function, item, 1, False, now)  # noqa: FBT003
         if self._streams:
             call.results = []
         return call
-
-    def _one(self, function: Wrapper, args: tuple[Any, ...], named: dict[str, Any], now: float) -> Call:
-        item = args[0] if len(args) == 1 and not named else self._argument(function, args, named)
-        return Call().begin(function, item, 1, False, now)  # noqa: FBT003
 
     def _argument(self, function: Wrapper, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
         """Return the only argument, however it was passed."""
@@ -168,10 +166,6 @@ class ListCollator:
             batch.returned = len(rows)
             raise BatchError(self._columns(len(rows)))
 
-    def elements(self, piece: Slice) -> int:  # noqa: ARG002  for the protocol
-        """Return 0: elements of lists are not counted."""
-        return 0
-
     def place(self, piece: Slice, part: list[Any]) -> None:
         """Write `part` over the inputs that it answers, in the first column.
 
@@ -183,7 +177,8 @@ class ListCollator:
 
     def _own_rows(self, outputs: Any, size: int) -> tuple[list[Any], bool]:
         """Return the rows of `outputs`, and whether they are known to be neither views nor exceptions."""
-        copies = rows_of(outputs, size)
+        library = library_of(outputs)
+        copies = None if library is None else library.rows(outputs, size)
         return (self._rows(outputs), False) if copies is None else (copies, True)
 
     def _rows(self, outputs: Any) -> list[Any]:

@@ -8,8 +8,7 @@ from collections.abc import Set as AbstractSet
 from types import NoneType
 from typing import Any
 
-from batched._collate.libraries import library_of
-from batched._collate.owned import is_plain_array
+from batched._collate.libraries import is_plain_array, library_of
 
 _REMEDIES: tuple[tuple[type, str], ...] = (
     (NoneType, ": is a `return` missing?"),

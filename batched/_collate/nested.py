@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import copy
+from collections import UserDict, UserList, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
@@ -72,6 +73,42 @@ def rebuild(shape: Shape, arrays: Iterator[Any]) -> Any:
     if not isinstance(shape, _Node):
         return None
     return with_children(shape.like, shape.steps, [rebuild(child, arrays) for child in shape.children])
+
+
+CONTAINERS = (list, tuple, dict, UserDict, UserList, deque)
+
+
+def parts_of(whole: Any) -> Sequence[Any]:
+    """Return the elements or values of one of `CONTAINERS`, or the values of an instance's fields."""
+    kind = type(whole)
+    if issubclass(kind, dict):
+        return list(whole.values())
+    if issubclass(kind, list | tuple):
+        return whole  # type: ignore[no-any-return]
+    if issubclass(kind, UserDict | UserList):  # not what it has besides: such objects may lead to each other
+        return parts_of(attributes(whole)["data"])
+    # Not what its class has: a `ClassVar` is one of the fields.
+    return list(whole if issubclass(kind, deque) else attributes(whole).values())
+
+
+def with_parts(whole: Any, parts: Sequence[Any]) -> Any:
+    """Return a copy of `whole` with other `parts`, in the order of `parts_of`."""
+    kind = type(whole)
+    if issubclass(kind, list | tuple | dict):
+        return with_children(whole, whole, parts)
+    made = copy.copy(whole)
+    if issubclass(kind, UserDict | UserList):
+        made.data = with_parts(attributes(whole)["data"], parts)
+    elif issubclass(kind, deque):
+        for at, part in enumerate(parts):
+            made[at] = part
+    else:
+        for name, part in zip(attributes(whole), parts, strict=True):
+            try:
+                object.__setattr__(made, name, part)  # a frozen one too
+            except TypeError:  # msgspec freezes its classes in C
+                getattr(kind, name).__set__(made, part)
+    return made
 
 
 def with_children(like: Any, steps: Iterable[Any], children: Sequence[Any]) -> Any:

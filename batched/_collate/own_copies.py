@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 from batched._collate.libraries import is_one_of, library_of, type_named
 from batched._collate.nested import with_children
-from batched._collate.plain import are_plain
+from batched._collate.plain import PLAIN, are_plain
 from batched._policy.out_of_memory import is_out_of_memory
 
 Copier: TypeAlias = Callable[[Any], Any]
@@ -37,7 +37,7 @@ def if_it_can(copier: Copier) -> Copier:
 
 
 def _copy(result: Any) -> Any:  # noqa: PLR0911  one kind after another
-    if type(result) in _FIXED:
+    if type(result) in PLAIN:
         return result
     library = library_of(result)
     if library is not None:
@@ -47,7 +47,7 @@ def _copy(result: Any) -> Any:  # noqa: PLR0911  one kind after another
     if type(result) in {list, tuple}:
         if are_plain(result):
             return result[:]
-        return type(result)(row if type(row) in _FIXED else _copy(row) for row in result)
+        return type(result)(row if type(row) in PLAIN else _copy(row) for row in result)
     if type(result) in _COPIED:
         return _COPIED[type(result)](result)
     if is_like_an_array(type(result)) or is_one_of(type(result), _TABLES):
@@ -76,7 +76,7 @@ def objects_in(whole: Any) -> dict[Any, Any]:
     kind: Any = type(whole)
     if kind is type_named("numpy", "ndarray"):
         return _by_place(whole.flat) if whole.dtype == object else {}
-    if not is_one_of(kind, _PANDAS):
+    if not is_one_of(kind, PANDAS):
         return {}
     if whole.ndim == 1:
         return _by_place(whole) if whole.dtype == object else {}
@@ -116,7 +116,6 @@ def copy_of_memory(row: memoryview) -> memoryview:
     return copied.toreadonly() if row.readonly else copied
 
 
-_FIXED = {int, float, str, bool, bytes, type(None)}  # cannot be changed, and most rows are one of these
 _COPIED: dict[type, Copier] = {
     **dict.fromkeys((set, bytearray, array, BytesIO, StringIO), copy),
     memoryview: copy_of_memory,
@@ -125,9 +124,9 @@ _COPIED: dict[type, Copier] = {
 }
 _STANDARD = {OrderedDict, defaultdict, Counter, UserDict}
 _LIKE_ARRAYS = (("numpy", "void"), ("cupy", "ndarray"))
-_PANDAS = (("pandas", "DataFrame"), ("pandas", "Series"))
+PANDAS = (("pandas", "DataFrame"), ("pandas", "Series"))
 _TABLES = (
-    *_PANDAS,
+    *PANDAS,
     ("scipy.sparse", "spmatrix"),
     ("scipy.sparse", "sparray"),
 )

@@ -6,17 +6,22 @@ write to them; and the function may use its array again while callers still read
 
 from __future__ import annotations
 
-from collections import UserDict, UserList, deque
 from collections.abc import Callable, Iterable, Sequence
-from copy import copy
 from functools import partial
 from operator import is_not, methodcaller
 from typing import Any
 
 from batched._collate.item_length import has_fields
-from batched._collate.libraries import LIBRARIES, Library, is_one_of, library_of, library_of_type, type_named
-from batched._collate.nested import attributes, with_children
+from batched._collate.libraries import (
+    LIBRARIES,
+    Library,
+    is_one_of,
+    is_plain_array,
+    library_of_type,
+)
+from batched._collate.nested import CONTAINERS, parts_of, with_parts
 from batched._collate.own_copies import (
+    PANDAS,
     Copier,
     copy_of_memory,
     if_it_can,
@@ -27,8 +32,6 @@ from batched._collate.own_copies import (
 )
 from batched._collate.plain import PLAIN, are_plain, hashed, kinds_of
 
-_LIBRARIES = frozenset({"numpy", "torch"})  # modules of their own types of arrays
-_TABLES = (("pandas", "DataFrame"), ("pandas", "Series"))
 _DEEPEST = 3  # containers and models, one in the other
 
 
@@ -50,12 +53,6 @@ def _apart(rows: Sequence[Any]) -> list[Any]:
         apart.append(own_copy(row) if id(row) in met else row)
         met.add(id(row))
     return apart
-
-
-def rows_of(outputs: Any, size: int) -> list[Any] | None:
-    """Return the rows of an array of this `size`, as copies; None if that is not faster than `owned`."""
-    library = library_of(outputs)
-    return None if library is None else library.rows(outputs, size)
 
 
 class _Rows:
@@ -101,24 +98,14 @@ class _Rows:
             is_view = library.may_be_view if self._is_lone else library.is_view
             copier = self._of_arrays(is_view, library.copy, library.memory, depth)
             return copier if is_plain_array(kind) else if_it_can(copier)
-        of_parts = self._of_parts(kind) if depth else None
-        if of_parts is not None:
-            return if_it_can(partial(of_parts, depth=depth - 1))
+        if depth and (issubclass(kind, CONTAINERS) or has_fields(kind)):
+            return if_it_can(partial(self._whole, depth=depth - 1))
         if is_like_an_array(kind):
             return self._of_arrays(_shows_memory, methodcaller("copy"), id, 0)
-        if is_one_of(kind, _TABLES):
-            return if_it_can(self._of_arrays(_is_part_of_table, methodcaller("copy"), id, depth))
+        if is_one_of(kind, PANDAS):
+            # To find out whether a small frame is part of a larger one takes longer than to copy it.
+            return if_it_can(self._of_arrays(lambda _: True, methodcaller("copy"), id, depth))
         return copy_of_memory if issubclass(kind, memoryview) else None
-
-    def _of_parts(self, kind: type) -> Callable[..., Any] | None:
-        """Return what copies parts of objects of this type, None if it is none that has parts."""
-        if issubclass(kind, list | tuple | dict):
-            return self._container
-        if issubclass(kind, UserDict | UserList):
-            return self._wrapped
-        if issubclass(kind, deque):
-            return self._deque
-        return self._model if has_fields(kind) else None
 
     def _of_arrays(
         self, is_view: Callable[[Any], bool], copied: Copier, memory: Callable[[Any], int], depth: int
@@ -144,81 +131,15 @@ class _Rows:
 
         return array
 
-    def _container(self, row: Any, depth: int) -> Any:
-        """Return a list, tuple or dict; a new one like it if some of what is in it is copied."""
-        children = list(row.values()) if issubclass(type(row), dict) else row
-        if are_plain(children):
+    def _whole(self, row: Any, depth: int) -> Any:
+        """Return a container, or an object with fields; a copy of it if some of its parts are copied."""
+        parts = parts_of(row)
+        if are_plain(parts):
             return row
-        copied = self.each(children, depth)
-        return with_children(row, row, copied) if any(map(is_not, copied, children)) else row
-
-    def _wrapped(self, row: Any, depth: int) -> Any:
-        """Return a `UserDict`, such as a `BatchEncoding`, or a `UserList`; a copy if its data is copied."""
-        data = attributes(row)["data"]  # not what it has besides: such objects may lead to each other
-        copied = self._container(data, depth)
-        if copied is data:
-            return row
-        made = copy(row)
-        made.data = copied
-        return made
-
-    def _deque(self, row: deque[Any], depth: int) -> deque[Any]:
-        """Return a deque; a copy of it if some of what is in it is copied."""
-        children = list(row)
-        copied = self.each(children, depth)
-        if not any(map(is_not, copied, children)):
-            return row
-        made = copy(row)
-        for at, child in enumerate(copied):
-            made[at] = child
-        return made
-
-    def _model(self, row: Any, depth: int) -> Any:
-        """Return an instance of a class with fields; a copy of it if some of what is in it is copied."""
-        own = attributes(row)  # not what its class has: a `ClassVar` is one of the fields
-        values = [*own.values()]
-        if PLAIN.issuperset(map(type, values)):
-            return row
-        copied = self.each(values, depth)
-        if not any(map(is_not, copied, values)):
-            return row
-        made = copy(row)
-        for name, value in zip(own, copied, strict=True):
-            _put(made, name, value)
-        return made
-
-
-def _put(made: Any, name: str, value: Any) -> None:
-    """Set a field of an instance of a class with fields, of a frozen one too."""
-    try:
-        object.__setattr__(made, name, value)
-    except TypeError:  # msgspec freezes its classes in C
-        getattr(type(made), name).__set__(made, value)
-
-
-def is_plain_array(kind: type) -> bool:
-    """Whether a type of arrays is one of numpy or of torch itself, not a subclass with code of its own."""
-    return kind.__module__ in _LIBRARIES
+        copied = self.each(parts, depth)
+        return with_parts(row, copied) if any(map(is_not, copied, parts)) else row
 
 
 def _shows_memory(row: Any) -> bool:
     """Whether what is like an array shows the memory of another object. An image is read-only then."""
     return row.base is not None if hasattr(row, "base") else bool(row.readonly)
-
-
-def _is_part_of_table(table: Any) -> bool:
-    """Whether a column or frame of pandas shows, or may show, the memory of another object or a larger frame.
-
-    Of a frame, the memory of the first column that is an array of numpy tells: the frame's other columns of
-    that type may lie there, too.
-    """
-    array = type_named("numpy", "ndarray")
-    count = 1 if table.ndim == 1 else table.shape[1]
-    columns = (table if table.ndim == 1 else table.iloc[:, at] for at in range(count))
-    memory: Any = next((values for each in columns if type(values := each.values) is array), None)
-    if memory is None:  # nothing tells of it
-        return bool(count)
-    most = memory.nbytes * count
-    while type(memory.base) is array:
-        memory = memory.base
-    return memory.base is not None or memory.nbytes > most

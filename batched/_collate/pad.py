@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from math import prod
 from typing import Any
 
 from batched._collate.libraries import Array, Library
-from batched._collate.signature import Feature
+from batched._collate.signature import Feature, Features
 from batched._core.options import ArrayOptions
 
 
@@ -70,6 +70,39 @@ class Padder:
             real += prod(block.shape)
             start = stop
         return array, real
+
+
+class FixedLengths:
+    """Knows the lengths that the rows of each feature may have."""
+
+    def __init__(self, name: str, options: ArrayOptions) -> None:
+        self._name = name
+        self._steps_of = options.steps_of
+        self._has_lengths = bool(options.pad_to_lengths)
+
+    def longest(self, inputs: Features) -> int:
+        """Return the longest length of the rows of a call, padded; `ValueError` if a row is too long.
+
+        If some features may have some lengths only, it is that of the features that are padded: the others
+        need no padding.
+        """
+        padded = inputs.lengths[:]
+        longest = 0
+        for index, (key, length) in enumerate(zip(inputs.signature.keys, inputs.lengths, strict=True)):
+            steps = self._steps_of(key)
+            if steps != 1 and length is not None:
+                most = max(length) if isinstance(length, list) else length
+                padded[index] = most = self._padded(key, most, steps)
+                longest = max(longest, most)
+        return (self._has_lengths and longest) or inputs.signature.length(inputs.lengths, padded)
+
+    def _padded(self, key: Hashable, length: int, steps: int | tuple[int, ...]) -> int:
+        if not isinstance(steps, int) and length > steps[-1]:
+            raise ValueError(
+                f"{self._name}: {key!r} has a row of length {length}, but the longest of pad_to_lengths is "
+                f"{steps[-1]}"
+            )
+        return rounded(length, steps)
 
 
 def real_part(length: int, padded: int, left: bool) -> slice:  # noqa: FBT001

@@ -179,7 +179,7 @@ class Batcher(Inbox):
         """Follow new options from the next batch on."""
         self.take_in()
         if have_changed(options, self.options):
-            self.counters.configured(self.running)
+            self.counters.configured()
         self.options = options
         self.slots = options.max_concurrent_batches
         for feature in self._features:
@@ -732,8 +732,8 @@ class Batcher(Inbox):
         """Note how long `batch` was in each stage that it has reached: so long it has taken."""
         batch.stage_s = stage_s
         if batch in self.running:
-            started, self.running[batch] = self.running[batch], now - sum(stage_s)
-            self.counters.passed(stage_s, started, self.running[batch])
+            self.running[batch] = now - sum(stage_s)
+            self.counters.passed(stage_s)
 
     def end_unrun(self, batch: Batch, error: BaseException, started: float, now: float) -> None:
         """Answer the calls of `batch`, which does not run, with `error`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 from batched._core.batch import Batch, Collates
@@ -43,3 +44,50 @@ class Collator(Collates, Protocol):
         Not if one may be used up by now, such as an iterator or an open file.
         """
         ...
+
+
+class Divisible(Collator, Protocol):
+    """A collator that can divide its calls by item."""
+
+    def items(self, call: Call) -> Iterable[tuple[tuple[Any, ...], dict[str, Any]]]:
+        """Return each item of `call`, as the arguments that it was passed as; of arrays, one for all."""
+        ...
+
+    def pick(self, inputs: Any, places: list[int]) -> Any:
+        """Return the inputs of some of the items of a call with `many`; others are never divided."""
+        ...
+
+
+class InFront:
+    """A collator in front of an `inner` one, which does what is not a method here."""
+
+    chunk_size: int | None
+    items: Any
+    pick: Any
+    own: Any
+    can_repeat: Any
+    collate: Any
+    split: Any
+    place: Any
+
+    def __init__(self, inner: Any) -> None:
+        self.inner = inner
+        for name in InFront.__annotations__:
+            if not hasattr(type(self), name):
+                setattr(self, name, getattr(inner, name))
+
+    def read(self, function: Wrapper, args: tuple[Any, ...], named: dict[str, Any], now: float) -> Call:
+        """Return the call that the arguments mean."""
+        return self._made(self.inner.read, function, args, named, now)
+
+    def one(self, function: Wrapper, args: tuple[Any, ...], named: dict[str, Any], now: float) -> Call:
+        """Return the call for one item."""
+        return self._made(self.inner.one, function, args, named, now)
+
+    def chunk(self, function: Wrapper, items: list[Any], now: float) -> Call:
+        """Return a call of some elements of a `map`."""
+        return self._made(self.inner.chunk, function, items, now)
+
+    def _made(self, make: Callable[..., Call], function: Wrapper, *args: Any) -> Call:
+        """Return the call that the inner collator's method `make` returns, or one in its place."""
+        raise NotImplementedError

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
-from copy import deepcopy
+from collections.abc import Sequence
 from dataclasses import replace
 from operator import sub
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from batched._core.batch import Batch
 from batched._core.call import Call, Slice
@@ -20,40 +19,8 @@ from batched._policy.window import StartReason
 _RUNS = 256  # counted at once, ...
 _WAITS = 512  # ... as are the waits of slices: together they take a fraction of the time
 
-_STARTED = 3  # where a run has it
-
 _Run: TypeAlias = tuple[str, int, int, float, float, bool]
 """Why a batch started, its items and slices, when it started and ended, and whether it worked."""
-
-
-class _Runs:
-    """What is told of runs."""
-
-    def __init__(self) -> None:
-        self._closed = dict.fromkeys(StartReason, 0)
-        self._batch_size = Sizes()
-        self._processing_time = Times()
-
-    def add(self, runs: list[_Run]) -> None:
-        """Count `runs`."""
-        if not runs:
-            return
-        reasons, sizes, _, starts, ends, _ = zip(*runs, strict=True)
-        for reason, times in Counter(reasons).items():
-            self._closed[StartReason(reason)] += times
-        for size, times in Counter(sizes).items():
-            self._batch_size.add(size, times)
-        self._processing_time.add(list(map(sub, ends, starts)))
-
-    def figures(self) -> dict[str, Any]:
-        """Return these figures, as `Stats` names them."""
-        batch_size = self._batch_size.snapshot()
-        return {
-            "total_batches": batch_size.count,
-            "batch_size": batch_size,
-            "processing_time": self._processing_time.snapshot(),
-            "closed": {reason.value: count for reason, count in self._closed.items() if count},
-        }
 
 
 class Counters:
@@ -87,8 +54,9 @@ class Counters:
         self._looked = 0  # batches of several items, of which `real` and `padded` are
         self._apart_s = 0.0
         self.chosen: dict[Choice, int] = dict.fromkeys(Choice, 0)
-        self._of_runs = _Runs()
-        self._of_older = _Runs()  # that had the options before
+        self._closed = dict.fromkeys(StartReason, 0)
+        self._batch_size = Sizes()
+        self._processing_time = Times()
         self._wait = Times()
         self._stages: dict[str, Times] = {}  # how long batches were in each, if they pass any
         self._passed: list[tuple[float, ...]] = []  # not counted yet
@@ -97,7 +65,6 @@ class Counters:
         self._waits: defaultdict[int, list[float]] = defaultdict(list)  # of slices, by their size
         self._waited = 0  # slices of batches that had several
         self._configured: Stats | None = None
-        self._ending: set[float] = set()  # when batches started that ran then, and have not ended
 
     def unqueued(self, cached: int, expired: int) -> None:
         """Count the items of a call that was answered before anything of it was queued."""
@@ -155,13 +122,8 @@ class Counters:
             self._places += places
             self._taken += batch.size
 
-    def passed(self, stage_s: tuple[float, ...], started: float, moved: float) -> None:
-        """Count how long a batch was prepared, in the function, and finished, as far as it got.
-
-        Its start is moved.
-        """
-        if started in self._ending:
-            self._ending.add(moved)
+    def passed(self, stage_s: tuple[float, ...]) -> None:
+        """Count how long a batch was prepared, in the function, and finished, as far as it got."""
         self._passed.append(stage_s)
         if len(self._passed) == _RUNS:
             self._count_stages()
@@ -206,25 +168,20 @@ class Counters:
         self._waited = 0
 
     def _count_runs(self) -> None:
-        runs, self._runs = self._runs, []
-        self._last_runs = [*self._last_runs, *runs][-_RUNS:]
-        self._of_runs.add(runs)
+        if runs := self._runs:
+            self._runs = []
+            self._last_runs = [*self._last_runs, *runs][-_RUNS:]
+            reasons, sizes, _, starts, ends, _ = zip(*runs, strict=True)
+            for reason, times in Counter(reasons).items():
+                self._closed[StartReason(reason)] += times
+            for size, times in Counter(sizes).items():
+                self._batch_size.add(size, times)
+            self._processing_time.add(list(map(sub, ends, starts)))
         self._count_waits()
-        if self._ending:
-            older = [run for run in runs if run[_STARTED] in self._ending]
-            self._ending.difference_update([run[_STARTED] for run in older])
-            self._of_older.add(older)
 
-    def configured(self, running: Mapping[Batch, float]) -> None:
-        """Note that options change while batches are `running`, each with its start, with the old ones."""
-        before = self.snapshot()  # first: it counts what has been noted so far
-        wait = deepcopy(self._wait)
-        for batch, started in running.items():
-            for call, start, stop in batch.slices:
-                wait.add([getattr(call, "began", started) - call.arrived], stop - start)
-        self._configured = replace(before, wait=wait.snapshot(), configured=None)
-        self._of_older = deepcopy(self._of_runs)
-        self._ending.update(running.values())
+    def configured(self) -> None:
+        """Note that options change; a batch that runs is counted when it ends, with the new ones."""
+        self._configured = replace(self.snapshot(), configured=None)
 
     def snapshot(
         self,
@@ -243,10 +200,8 @@ class Counters:
         self._count_runs()
         if self._passed:
             self._count_stages()
-        of_runs = self._of_runs.figures()
-        batches = of_runs["total_batches"]
+        batch_size, processing_time = self._batch_size.snapshot(), self._processing_time.snapshot()
         return Stats(
-            **of_runs,
             queue_size=waiting,
             running_items=sum(items for items, _ in running) + again,
             running=tuple(age for _, age in running),
@@ -265,8 +220,12 @@ class Counters:
             total_joined=self.joined,
             occupancy=self._taken / self._places if self._places else None,
             total_places=self._places,
-            avg_batch_size=of_runs["batch_size"].mean if self._has_steps else self.processed / (batches or 1),
-            avg_processing_time=of_runs["processing_time"].mean,
+            total_batches=batch_size.count,
+            batch_size=batch_size,
+            avg_batch_size=batch_size.mean if self._has_steps else self.processed / (batch_size.count or 1),
+            processing_time=processing_time,
+            avg_processing_time=processing_time.mean,
+            closed={reason.value: count for reason, count in self._closed.items() if count},
             chosen={how.value: count for how, count in self.chosen.items() if count},
             learned=lessons.learned,
             wait=self._wait.snapshot(),
@@ -277,7 +236,5 @@ class Counters:
             batch_error=self.batch_error,
             fits_memory=lessons.fits,
             best_batch_size=lessons.best,
-            configured=None
-            if self._configured is None
-            else replace(self._configured, **self._of_older.figures()),
+            configured=self._configured,
         )

@@ -55,13 +55,13 @@ def _sentences(stats: Stats, options: Options) -> Iterator[str]:
 
 
 def _of_batches(stats: Stats, options: Options, *, has_changed: bool) -> Iterator[str]:
-    """Say what batches tell; of some options, only those that have started since these were changed."""
+    """Say what batches tell; of some options, only those that have ended since these were changed."""
     lengths = _length(stats, options) if not options.streams or knows_lengths(options) else iter(())
     if has_changed:  # lengths are those of all batches
         yield from lengths
         batches = _count(stats.total_batches, "batch has", "batches have")
         of_these = "; the following describes only those" if stats.total_batches else ""
-        yield f"Since options were last changed, {batches} started and finished{of_these}."
+        yield f"Since options were last changed, {batches} finished{of_these}."
     if options.continuous and stats.total_batches:
         yield from _steps(stats, options)
         return

@@ -196,7 +196,7 @@ class Stats:
         )
 
     def since_configured(self) -> Stats:
-        """Return the figures of batches that have started since options were last changed.
+        """Return the figures of batches that have ended since options were last changed.
 
         Totals of items are what has been counted since. What is known about lengths (`chosen`, `padding`)
         stays, because it does not depend on options that can be changed.

@@ -15,19 +15,13 @@ from uuid import uuid4
 from weakref import WeakValueDictionary
 
 from batched._collate.own_copies import own_copy
-from batched._core.call import Call
+from batched._core.call import Call, Wrapper
+from batched._core.collator import Divisible
 from batched._core.keys import Key, KnownKeys, key_of, value_of
 from batched._locks import Freed
 from batched._parts.divided import like
 from batched._parts.in_flight import CachedCall, Watch
-from batched._parts.layers import (
-    Divisible,
-    Layer,
-    LayeredCollator,
-    Sharing,
-    key_from,
-    of_each,
-)
+from batched._parts.layers import Layer, LayeredCollator, Sharing, key_from, of_each
 from batched._parts.store import UNKNOWN, AsynchronousCacheError, Faults, Store, at_once
 
 
@@ -75,8 +69,9 @@ class CachingCollator(LayeredCollator):
     def own(self, call: Call) -> None:
         """Do nothing: the inputs of a cached call have been copied if some of its items are misses."""
 
-    def _layered(self, call: Call) -> Call:
-        """Return a cached call in the place of `call`."""
+    def _made(self, make: Callable[..., Call], function: Wrapper, *args: Any) -> Call:
+        """Return a cached call in the place of the call that `make` returns."""
+        call = make(function, *args)
         if not call.size:
             return call
         cached = CachedCall(call, self, self.keys(call), self._values(call))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Hashable, Sequence
 from typing import Any, Protocol, TypeAlias
 
@@ -69,6 +70,12 @@ class CachedCall(Call):
     is_divided = True
     joins_any = False
     """Whether it waits for an equal item of a list, however much of that waits."""
+    behind: CachedCall | None = None
+    """Of the cache of a request: how that of the decorator is asked for the items that it has not."""
+    places: Sequence[int] = ()
+    """Where in this call the items of `behind` are."""
+    to_keep: Sequence[list[tuple[Hashable, Any]]] = ()
+    """What the runs that it waits for have for the cache of the decorator, if callers are to store that."""
 
     def __init__(
         self, uncached: Call, collator: Answers, keys: list[Hashable], values: list[list[Any]]
@@ -409,9 +416,5 @@ class InFlight:
 
 def _errors_of_several(results: list[Any]) -> set[int]:
     """Return the ids of the errors that several items have: it is not known which of these has failed."""
-    seen: set[int] = set()
-    several: set[int] = set()
-    for result in results:
-        if is_error(result):
-            (several if id(result) in seen else seen).add(id(result))
-    return several
+    times = Counter(id(result) for result in results if is_error(result))
+    return {error for error, count in times.items() if count > 1}

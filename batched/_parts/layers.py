@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable
 from contextvars import ContextVar
 from functools import partial
 from math import inf
 from numbers import Real
-from typing import Any, Protocol
+from typing import Any
 
 from batched._collate.item_length import has_fields, length_of
 from batched._core.batch import Batch
 from batched._core.call import Call, Wrapper, note_of_item
-from batched._core.collator import Collator
+from batched._core.collator import Divisible, InFront
 from batched._core.keys import Key, key_of
 from batched._core.parameters import signature_of
 from batched._parts.divided import divide
@@ -25,18 +25,6 @@ _MOST = 1 << 53  # the longest item: lengths of a batch, and their squares, add 
 
 GIVEN_TENANT: ContextVar[tuple[Hashable] | None] = ContextVar("GIVEN_TENANT", default=None)
 """The tenant of the call that is read just now, if a server gives it: then `fair_by` is not asked."""
-
-
-class Divisible(Collator, Protocol):
-    """A collator that can divide its calls by item."""
-
-    def items(self, call: Call) -> Iterable[tuple[tuple[Any, ...], dict[str, Any]]]:
-        """Return each item of `call`, as the arguments that it was passed as; of arrays, one for all."""
-        ...
-
-    def pick(self, inputs: Any, places: list[int]) -> Any:
-        """Return the inputs of some of the items of a call with `many`; others are never divided."""
-        ...
 
 
 class Layer:
@@ -188,29 +176,12 @@ class Measuring(Layer):
         batch.padded += round(longest * batch.size)
 
 
-class LayeredCollator:
+class LayeredCollator(InFront):
     """Another collator, with layers in front of it."""
 
     def __init__(self, collator: Divisible, layers: list[Layer]) -> None:
-        self.inner: Divisible = collator
+        super().__init__(collator)
         self.layers = layers
-        self.chunk_size = collator.chunk_size
-        self.can_repeat = collator.can_repeat
-        self.items = collator.items
-        self.split = collator.split
-        self.place = collator.place
-
-    def read(self, function: Wrapper, args: tuple[Any, ...], named: dict[str, Any], now: float) -> Call:
-        """Return the call that the arguments mean."""
-        return self._layered(self.inner.read(function, args, named, now))
-
-    def one(self, function: Wrapper, args: tuple[Any, ...], named: dict[str, Any], now: float) -> Call:
-        """Return the call for one item."""
-        return self._layered(self.inner.one(function, args, named, now))
-
-    def chunk(self, function: Wrapper, items: list[Any], now: float) -> Call:
-        """Return a call of some elements of a `map`."""
-        return self._layered(self.inner.chunk(function, items, now))
 
     def own(self, call: Call) -> None:
         """Copy the inputs that the caller could still change."""
@@ -229,7 +200,8 @@ class LayeredCollator:
             layer.note(batch)
         return self.inner.collate(batch)
 
-    def _layered(self, call: Call) -> Call:
+    def _made(self, make: Callable[..., Call], function: Wrapper, *args: Any) -> Call:
+        call = make(function, *args)
         return self._applied(call, self._values(call))
 
     def _values(self, call: Call) -> list[list[Any]]:

@@ -12,7 +12,7 @@ from uuid import uuid4
 from weakref import WeakValueDictionary
 
 from batched._core.batcher import Batcher
-from batched._core.call import Call
+from batched._core.call import Call, Wrapper
 from batched._core.options import CallOptions, Options
 from batched._locks import Freed, Guard
 from batched._parts.cache import CachingCollator, ask_as
@@ -25,13 +25,6 @@ class RequestCall(CachedCall):
     """A call that the cache of its request may answer."""
 
     joins_any = True  # that an item is looked up once is promised, however long a list it is in
-
-    behind: CachedCall | None = None
-    """How the cache of the decorator is asked for the items that the cache of the request has not."""
-    places: list[int]
-    """Where in this call the items of `behind` are."""
-    to_keep: Sequence[list[tuple[Hashable, Any]]] = ()
-    """What the runs that it waits for have for the cache of the decorator, if callers are to store that."""
 
     def enter(self, batcher: Batcher) -> Sequence[Call]:
         """Join the items in flight; return the calls to queue for the other items."""
@@ -63,9 +56,10 @@ class RequestCache(CachingCollator):
         super().__init__(inner, behind.layers if is_layered else [], cache, cache_key, name, bound=False)
         self.cache: Any = cache
         self._owner = owner if cache_key is None else None
-        self._behind = behind if isinstance(behind, CachingCollator) else None
+        self._behind: Any = behind if isinstance(behind, CachingCollator) else None
 
-    def _layered(self, call: Call) -> Call:
+    def _made(self, make: Callable[..., Call], function: Wrapper, *args: Any) -> Call:
+        call = make(function, *args)
         if not call.size:
             return call
         cached = RequestCall(call, self, self.keys(call), self._values(call))
@@ -85,14 +79,14 @@ class RequestCache(CachingCollator):
 
     def watch(self, cached: CachedCall) -> None:
         """Watch the cache of the decorator: that of the request has been asked."""
-        if isinstance(cached, RequestCall) and cached.behind is not None and self._behind is not None:
+        if cached.behind is not None:
             self._behind.watch(cached.behind)
 
     async def look(self, cached: CachedCall) -> None:
         """Ask the cache of the decorator, and keep what it has for the request."""
-        if not isinstance(cached, RequestCall) or cached.behind is None or self._behind is None:
-            return
         behind = cached.behind
+        if behind is None:
+            return
         await self._behind.look(behind)
         # Another call of the request may have got some of them meanwhile: the request sees one value.
         await super().look(cached)
@@ -107,7 +101,7 @@ class RequestCache(CachingCollator):
 
     async def keep(self, cached: CachedCall) -> None:
         """Store in the cache of the decorator what no other caller has begun to store."""
-        if isinstance(cached, RequestCall) and cached.behind is not None and self._behind is not None:
+        if cached.behind is not None:
             for results in cached.to_keep:
                 cached.behind.to_store += results
                 results.clear()
@@ -115,9 +109,9 @@ class RequestCache(CachingCollator):
 
     def miss_call(self, cached: CachedCall, places: list[int]) -> Call:
         """Return the call for the items of `cached` at `places`, as the cache of the decorator has it."""
-        if not isinstance(cached, RequestCall) or cached.behind is None or self._behind is None:
-            return super().miss_call(cached, places)
         behind = cached.behind
+        if behind is None:
+            return super().miss_call(cached, places)
         at = {place: its for its, place in enumerate(cached.places)}
         those = [at[place] for place in places]
         values = [[each[place] for place in places] for each in cached.values]

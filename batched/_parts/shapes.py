@@ -11,6 +11,7 @@ from batched._collate.signature import Features
 from batched._core.batch import Batch
 from batched._core.call import Call, Slice, Wrapper
 from batched._core.options import ArrayOptions, Options
+from batched._parts.layers import LayeredCollator
 
 
 def shapes_of(
@@ -74,7 +75,7 @@ class Example:
         args: tuple[Any, ...],
         named: dict[str, Any],
     ) -> None:
-        while hasattr(collator, "inner"):  # past caches, and all that items are asked for
+        while isinstance(collator, LayeredCollator):  # caches too
             collator = collator.inner
         shapes_of(options, name)  # raises if they are not finite
         self._collator = collator
@@ -86,8 +87,6 @@ class Example:
         if isinstance(options, ArrayOptions):
             inputs: Features = collator.read(function, args, named, 0.0).inputs
             self._inputs = inputs
-            if not inputs.rows:
-                raise ValueError(f"{name}: the example of a warm-up must have a row")
         else:
             call = collator.one(function, args, named, 0.0)
             if not collator.can_repeat(Batch([(call, 0, 1)], 1)):

@@ -17,7 +17,7 @@ from batched._core.hooks import Feature
 from batched._core.keyed_queues import KeyedQueues
 from batched._core.lazy_heap import Deadlines
 from batched._core.length_queue import LengthQueue
-from batched._core.options import ArrayOptions, Options, knows_lengths, last_stage
+from batched._core.options import ArrayOptions, Options, has_stages, knows_lengths, last_stage
 from batched._core.queue import Queue
 from batched._features.backlog import Backlog, KnowsWorkers, SharedBacklog
 from batched._features.best_size import BestSizes
@@ -31,7 +31,7 @@ from batched._features.records import Records, Tells
 from batched._features.waiting import Waiting
 from batched._parts.cache import CachingCollator
 from batched._parts.layers import Grouping, Layer, LayeredCollator, Measuring, Sharing
-from batched._parts.stages import first_of, staged
+from batched._parts.stages import StagedCollator, first_of
 from batched._policy.auto_lengths import AutoLengths
 from batched._policy.lengths import Lengths
 from batched._policy.size_choice import SizeChoice
@@ -51,7 +51,8 @@ def join(
     padded = isinstance(options, ArrayOptions)
     if options.batch_sizes is not None:
         collator = CopyingCollator(collator, name, tuple(options.batch_sizes))
-    collator = staged(collator, options)
+    if has_stages(options):
+        collator = StagedCollator(collator, options)
     layers: list[Layer] = []
     if options.group_by is not None:
         layers.append(Grouping(collator, options.group_by, name))

@@ -6,19 +6,19 @@ and beside which other batch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from inspect import unwrap
 from types import FunctionType
-from typing import Any, Self, cast
+from typing import Any, Self
 
 from batched._clock import monotonic
 from batched._core.batch import Batch
 from batched._core.call import Call, Wrapper
-from batched._core.options import Options, has_stages
+from batched._core.collator import Divisible, InFront
+from batched._core.options import Options
 from batched._core.parameters import is_async_def, signature_of
-from batched._parts.layers import Divisible
 from batched.errors import RestartWorker, error_behind
 
 _IN_WORDS = {"prepare": "preparing", "function": "running", "finish": "finishing"}
@@ -166,37 +166,15 @@ class _Staged:
         return steps
 
 
-def staged(collator: Divisible, options: Options) -> Divisible:
-    """Return `collator`, or one in front of it if batches pass stages with these options."""
-    return cast("Divisible", StagedCollator(collator, options)) if has_stages(options) else collator
-
-
-class StagedCollator:
+class StagedCollator(InFront):
     """Another collator, of which the batches pass stages."""
 
     def __init__(self, collator: Divisible, options: Options) -> None:
-        self.collator = collator
+        super().__init__(collator)
         self._options = options
-        self.chunk_size = collator.chunk_size
-        self.items: Callable[[Call], Iterable[tuple[tuple[Any, ...], dict[str, Any]]]] = collator.items
-        self.pick = collator.pick
-        self.own = collator.own
-        self.can_repeat: Callable[[Batch], bool] = collator.can_repeat
-        self.collate: Callable[[Batch], Any] = collator.collate
-        self.split: Callable[[Any, Batch], list[Any]] = collator.split
-        self.place = collator.place
 
-    def read(self, function: Wrapper, args: tuple[Any, ...], named: dict[str, Any], now: float) -> Call:
-        """Return the call that the arguments mean."""
-        return self.collator.read(_Staged(function, self._options), args, named, now)
-
-    def one(self, function: Wrapper, args: tuple[Any, ...], named: dict[str, Any], now: float) -> Call:
-        """Return the call for one item."""
-        return self.collator.one(_Staged(function, self._options), args, named, now)
-
-    def chunk(self, function: Wrapper, items: list[Any], now: float) -> Call:
-        """Return a call of some elements of a `map`."""
-        return self.collator.chunk(_Staged(function, self._options), items, now)
+    def _made(self, make: Callable[..., Call], function: Wrapper, *args: Any) -> Call:
+        return make(_Staged(function, self._options), *args)
 
 
 def found(stage: Callable[..., Any] | str | None, function: Any, owner: object) -> Any:

@@ -113,9 +113,6 @@ class ManualClock:
         check_runs_here(driver, self._name)
         self._function = function
         self._collator: Any = driver.collator
-        self._inmost = driver.collator
-        while hasattr(self._inmost, "inner"):
-            self._inmost = self._inmost.inner
         self._teller = Teller(self._name, driver.options.on_batch)
         self._driver = ManualDriver(
             driver.options, driver.new_queue, driver.collator, self._name, teller=self._teller
@@ -244,7 +241,7 @@ class ManualClock:
     def _items(self, call: Call) -> list[Any]:
         found = [
             args[0] if len(args) == 1 and not named else (*args, *named.values())
-            for args, named in self._inmost.items(call)
+            for args, named in self._collator.items(call)
         ]
         return found if len(found) == call.size else found * call.size
 

@@ -7,7 +7,6 @@ import random
 import reprlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from math import isclose, isnan
 from numbers import Integral, Number
 from typing import Any, NamedTuple
 
@@ -306,15 +305,11 @@ def _incomparable(answer: Any, why: str) -> TypeError:
 
 
 def _are_numbers_alike(one: Any, other: Any, rtol: float, atol: float) -> bool:
-    if isinstance(one, complex):
-        if cmath.isnan(one) or cmath.isnan(other):
-            return cmath.isnan(one) and cmath.isnan(other)
-        return cmath.isclose(one, other, rel_tol=rtol, abs_tol=atol)
     if isinstance(one, Integral):  # labels, tokens: near is not the same
         return bool(one == other)
-    if isnan(one) or isnan(other):
-        return isnan(one) and isnan(other)
-    return isclose(one, other, rel_tol=rtol, abs_tol=atol)
+    if cmath.isnan(one) or cmath.isnan(other):
+        return cmath.isnan(one) and cmath.isnan(other)
+    return cmath.isclose(one, other, rel_tol=rtol, abs_tol=atol)
 
 
 def _is_array(value: Any) -> bool:

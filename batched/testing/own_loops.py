@@ -6,8 +6,8 @@ What a function keeps for a loop, such as a lock or a session, works for its nex
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from contextvars import Context, copy_context
 from typing import Any
@@ -55,21 +55,8 @@ def result_of(owner: Driver | WorkerPool, work: Coroutine[Any, Any, Any]) -> Any
     """
     if running_loop_or_none() is None:
         return _result_here(owner, work)
-    found: list[Any] = []
-    errors: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            found.append(_result_here(owner, work))
-        except BaseException as error:  # noqa: BLE001  raised below
-            errors.append(error)
-
-    thread = threading.Thread(target=run, name="batched: inline")
-    thread.start()
-    thread.join()
-    if errors:
-        raise errors.pop()
-    return found.pop()
+    with ThreadPoolExecutor(1, "batched: inline") as thread:
+        return thread.submit(_result_here, owner, work).result()
 
 
 def _result_here(owner: Driver | WorkerPool, work: Coroutine[Any, Any, Any]) -> Any:

@@ -13,11 +13,11 @@ from batched._api.lists import dynamically
 from batched._api.through_class import ThroughClass
 from batched._clock import monotonic
 from batched._collate.columns import ColumnCollator
-from batched._collate.copies import CopyingCollator
 from batched._collate.used_up import is_used_up
 from batched._core.batch import Batch
 from batched._core.call import Call
 from batched._core.change import DONE, OVER, Change
+from batched._core.collator import InFront
 from batched._core.options import ArrayOptions, Options
 from batched._drivers.generators import run_steps
 from batched._drivers.thread import ThreadDriver
@@ -60,13 +60,13 @@ class Trial:
         self._wait = partial(result_of, loops_of(driver))
         self._worker = stand_in_of(driver.options) if isinstance(driver, ThreadDriver) else None
         collator: Any = driver.collator
-        while hasattr(collator, "inner") and not isinstance(collator, CopyingCollator):
+        while isinstance(collator, LayeredCollator):
             collator = collator.inner  # a cache would answer in the place of the function
         self._collator = collator
         if (group_by := driver.options.group_by) is not None:
             self._collator = LayeredCollator(collator, [Grouping(collator, group_by, self.name)])
-        while (inner := getattr(collator, "inner", getattr(collator, "collator", None))) is not None:
-            collator = inner
+        while isinstance(collator, InFront):
+            collator = collator.inner
         self._columns = collator if isinstance(collator, ColumnCollator) else None
         self.has_columns: bool = self._columns is not None
         sizes = driver.options.batch_sizes

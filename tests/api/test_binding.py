@@ -103,6 +103,23 @@ def test_class_methods_and_static_methods() -> None:
     )
 
 
+@pytest.mark.parametrize("decorator", [batched.dynamically, aio.dynamically])
+def test_above_the_decorator_of_a_method_other_decorators_are_refused_at_first_use(decorator: Any) -> None:
+    """They call it with the instance, which would be an item."""
+
+    def around(function: Any) -> Any:
+        return lambda *args: function(*args)
+
+    class Model:
+        @around
+        @decorator
+        def embed(self, texts: list[str]) -> list[str]:
+            return texts
+
+    with pytest.raises(TypeError, match=r"Model\.embed: write @dynamically above its other decorators"):
+        asyncio.run(Model().embed("a")) if decorator is aio.dynamically else Model().embed("a")
+
+
 @pytest.mark.parametrize(
     "decorator",
     [batched.dynamically, inference.dynamically, aio.dynamically, aio.inference.dynamically],

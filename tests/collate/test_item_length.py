@@ -10,7 +10,7 @@ from unittest.mock import Mock
 
 import numpy as np
 import pytest
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, PrivateAttr
 
 from batched._collate.item_length import length_in_columns, length_in_list, length_of
 from batched._core.call import Call
@@ -64,9 +64,20 @@ class BelowSlots(Slots):
     title: str
 
 
+@dataclass(slots=True)
+class Refusing:
+    query: str
+
+    def __getattribute__(self, name: str) -> Any:
+        if name == "query":
+            raise RuntimeError
+        return object.__getattribute__(self, name)
+
+
 class Request(BaseModel):
     query: str
     passages: list[str]
+    _seen: list[str] = PrivateAttr(default=["not a field"])
 
 
 class Open(BaseModel):
@@ -133,6 +144,10 @@ def test_the_length_of_an_item(item: Any, expected: int | None) -> None:
     one = Call().begin(None, item, 1, False, 0.0)
     many = Call().begin(None, [0, item], 2, True, 0.0)
     assert length_in_list(one, 0) == length_in_list(many, 1) == expected
+
+
+def test_an_item_that_refuses_to_be_read_has_no_length() -> None:
+    assert length_of(Refusing("ab")) is None
 
 
 def test_several_columns_are_as_long_as_they_are_together() -> None:

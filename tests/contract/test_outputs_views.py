@@ -473,7 +473,7 @@ def test_images_that_show_an_array_are_copied(flavour: Flavour, mode: str, nest:
 
 @pytest.mark.libraries
 @pytest.mark.parametrize("nest", [lambda row: row, lambda row: {"row": [row]}], ids=["bare", "nested"])
-@pytest.mark.parametrize("kind", ["rows", "parts", "mixed", "columns", "own"])
+@pytest.mark.parametrize("kind", ["rows", "parts", "mixed", "columns"])
 def test_rows_of_a_table_keep_no_other_rows(flavour: Flavour, kind: str, nest: Any) -> None:
     """Of a frame of pandas: rows, frames of one row, also with columns of several types, and columns."""
     pandas = pytest.importorskip("pandas")
@@ -491,14 +491,12 @@ def test_rows_of_a_table_keep_no_other_rows(flavour: Flavour, kind: str, nest: A
             "parts": lambda: [frame.iloc[number : number + 1] for number in at],
             "mixed": lambda: [frame.iloc[number : number + 1] for number in at],
             "columns": lambda: [frame.iloc[:, number] for number in at],
-            "own": lambda: [pandas.DataFrame({"a": [x], "b": [0.5], "c": [1.5], "d": ["x"]}) for x in xs],
         }[kind]()
         return [nest(row) for row in made]
 
     answers = flavour.call(flavour.decorate(rows, timeout_ms=0), list(range(16)))
     found = [answer["row"][0] if isinstance(answer, dict) else answer for answer in answers]
     assert all(one.equals(other) for one, other in zip(found, made, strict=True))
-    assert [one is other for one, other in zip(found, made, strict=True)] == [kind == "own"] * 16
     for answer in found:
         numbers = answer if answer.ndim == 1 else answer["a"]
         memory = numbers.values

@@ -254,7 +254,7 @@ def test_an_example_must_be_one_that_can_run_several_times(flavour: Flavour) -> 
     with pytest.raises(TypeError, match="would use up the example"):
         warm(flavour, fn, iter([1]))
     arrays = flavour.decorate_arrays(Gate(), batch_sizes=(1, 2), pad_to_lengths=(4,))
-    with pytest.raises(ValueError, match="must have a row"):
+    with pytest.raises(ValueError, match="no row to copy"):
         warm(flavour, arrays, ids=np.ones((0, 2)))
     with pytest.raises(ValueError, match="row of length 5"):
         warm(flavour, arrays, ids=np.ones((1, 5)))

@@ -9,7 +9,6 @@ import pytest
 from batched._core.batch import Batch
 from batched._core.call import Call
 from batched._core.counters import Counters
-from batched._core.stats import Stats
 from tests.kit.calls import listed
 from tests.kit.keyed_calls import call_of, driver_of
 
@@ -44,82 +43,28 @@ def test_the_time_of_batches_that_keys_kept_small_is_counted() -> None:
     assert "kept apart" not in str(driver_of(4)[0].stats(0.0))
 
 
-def test_figures_since_options_were_changed_are_those_of_batches_that_started_later() -> None:
-    """One that runs meanwhile has had the options before; the totals go on."""
+def test_figures_since_options_were_changed_are_those_of_batches_that_have_ended_since() -> None:
+    """Also of one that ran as they were changed; the totals go on."""
     counters = Counters()
 
-    def run(size: int, waited: float) -> Batch:
-        return Batch(
-            [(Call().begin(None, [], size, True, 0.0), 0, size)], size, "full" if waited else "window"
-        )
-
-    def end(batch: Batch, waited: float, started: float = 0.0) -> None:
-        counters.ran(batch, started, 0.5, again=True)
+    def end(size: int, waited: float, reason: str) -> None:
+        batch = Batch([(Call().begin(None, [], size, True, 0.0), 0, size)], size, reason)
+        counters.ran(batch, 0.0, 0.5, again=True)
         counters.left(batch.slices, batch.size, waited)
 
-    def stats() -> Stats:
-        return counters.snapshot()
-
-    assert stats().since_configured() == stats()
-    end(run(64, 1.0), 1.0)
-    running = run(64, 1.0)
-    running.calls[0].began = 2.0
-    counters.configured({running: 0.2})
-    assert stats().since_configured().total_batches == 0
-    end(running, 2.0, 0.2)
-    assert stats().since_configured().total_batches == 0
-    assert stats().since_configured().batch_size.count == stats().since_configured().wait.count == 0
-    end(run(4, 0.0), 0.25, 0.4)
-    since = stats().since_configured()
+    assert counters.snapshot().since_configured() == counters.snapshot()
+    end(64, 1.0, "full")
+    for _ in range(2):
+        counters.configured()
+        since = counters.snapshot().since_configured()
+        assert since.total_batches == since.batch_size.count == since.wait.count == 0
+    end(4, 0.25, "window")
+    since = counters.snapshot().since_configured()
     assert (since.total_batches, since.batch_size.mean, since.batch_size.max) == (1, 4.0, 4)
     assert since.closed == {"window": 1}
     assert (since.wait.count, since.wait.mean) == (4, 0.25)
-    assert (stats().total_batches, stats().batch_size.max) == (3, 64)
-
-
-def counted(counters: Counters) -> Stats:
-    """Return the figures of batches that have started since options were changed."""
-    of_all = counters.snapshot()
-    return of_all.since_configured()
-
-
-def batch_of(size: int) -> Batch:
-    """Return a batch of one list."""
-    return Batch([(Call().begin(None, [], size, True, 0.0), 0, size)], size, "full")
-
-
-def test_a_batch_that_started_later_counts_though_it_ends_before_one_with_the_options_before() -> None:
-    """Where several run at once."""
-    counters = Counters()
-    older, newer = batch_of(64), batch_of(4)
-    counters.configured({older: 1.0})
-    counters.ran(newer, 2.0, 3.0)
-    assert (counted(counters).total_batches, counted(counters).batch_size.max) == (1, 4)
-    counters.ran(older, 1.0, 4.0)
-    assert (counted(counters).total_batches, counted(counters).batch_size.max) == (1, 4)
-
-
-def test_a_batch_that_runs_while_options_change_twice_is_left_out_once() -> None:
-    """Also where it never ends as a batch does, as all of its callers have left."""
-    for ends in (True, False):
-        counters = Counters()
-        older = batch_of(64)
-        for _ in range(2):
-            counters.configured({older: 1.0})
-        if ends:
-            counters.ran(older, 1.0, 2.0)
-        counters.ran(batch_of(4), 3.0, 4.0)
-        assert (counted(counters).total_batches, counted(counters).batch_size.max) == (1, 4)
-
-
-def test_a_batch_that_passes_stages_while_options_change_is_left_out_though_its_start_is_moved() -> None:
-    """It is said to have begun so long before its end as its stages took."""
-    counters = Counters()
-    older = batch_of(64)
-    counters.configured({older: 1.0})
-    counters.passed((0.5, 0.5, 0.5), 1.0, 2.0)
-    counters.ran(older, 2.0, 3.5)
-    assert counted(counters).total_batches == 0
+    stats = counters.snapshot()
+    assert (stats.total_batches, stats.batch_size.max) == (2, 64)
 
 
 @pytest.mark.parametrize(

@@ -359,17 +359,15 @@ LOSSES = [
 ]
 CHANGED = [
     Example(
-        "Since options were last changed, 0 batches have started and finished.",
+        "Since options were last changed, 0 batches have finished.",
         {"configured": stats()},
     ),
     Example(
-        "Since options were last changed, 100 batches have started and finished; the following describes "
-        "only those.",
+        "Since options were last changed, 100 batches have finished; the following describes only those.",
         {"configured": EMPTY},
     ),
     Example(
-        "Since options were last changed, 1 batch has started and finished; the following describes only "
-        "those.",
+        "Since options were last changed, 1 batch has finished; the following describes only those.",
         {"configured": stats(total_batches=99)},
     ),
     Example(

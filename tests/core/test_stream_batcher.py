@@ -335,25 +335,6 @@ def test_a_consumer_that_is_late_keeps_what_came_in_time_and_has_its_error(conti
     assert (call.missing, type(call.error)) == (0, TimeoutError)
 
 
-def test_waits_since_options_changed_are_of_items_that_have_begun_since() -> None:
-    """Those of an item that was in a batch then end with its beginning, not with its last step."""
-    batcher = alone(batch_size=2, continuous=True)
-    calls = [Call().begin(echo, item, 1, False, arrived) for item, arrived in (("a", 0.0), ("b", 6.0))]
-    for call in calls:
-        call.take_pieces()
-    batcher.arrive(calls[0])
-    batch = batcher.next(1.0)
-    assert isinstance(batch, Batch)
-    batcher.step(batch, [1], 5.0)
-    batcher.configure(replace(batcher.options, batch_size=3))
-    batcher.arrive(calls[1])
-    batcher.step(batch, [2], 6.5)
-    assert step(batcher, batch, [DONE, DONE], 7.0) == (calls, "over")
-    batcher.finish(batch, [], 7.0)
-    since = snapshot(batcher.counters, [batcher], 7.0).since_configured()
-    assert (since.wait.count, since.wait.sum) == (1, 0.5)
-
-
 @pytest.mark.thread_unsafe(reason="it traces its thread")
 @pytest.mark.usefixtures("untraced")
 def test_what_is_learned_of_a_step_that_a_ctrl_c_broke_off_is_forgotten() -> None:

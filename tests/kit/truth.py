@@ -62,7 +62,7 @@ class _Checks:
         self.sentences: dict[str, Callable[..., object]] = {
             r"No batch has run yet, so there is nothing to report\.": lambda: not self.all_runs,
             r"No batch has finished yet, so there is nothing to report\.": lambda: not self.all_runs,
-            r"Since options were last changed, (\S+) batch(?:es have| has) started and finished[^(]*\.": (
+            r"Since options were last changed, (\S+) batch(?:es have| has) finished[^(]*\.": (
                 lambda count: number(count) == len(self.runs) and workload.changes
             ),
             r"The median batch took (\S+) ms\.": self.half,

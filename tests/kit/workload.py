@@ -39,7 +39,7 @@ class Run:
     """For how long it was held back while the function was free."""
     reason: str
     changes: int
-    """How often options had been changed when it started."""
+    """How often options had been changed when it ended."""
     waits_s: list[float]
     """Of its items."""
     looked_at: bool
@@ -186,7 +186,7 @@ class Workload:
             amid, self.amid = self.amid, None
             amid()
         self.now += self.cost(items) / 1000
-        run.seconds = self.now - started
+        run.seconds, run.changes = self.now - started, self.changes
         self._let_come(math.nextafter(self.now, 0))
         self.runs.append(run)
         error = self.fault(items)
@@ -215,7 +215,7 @@ class Workload:
 
     @property
     def latest(self) -> list[Run]:
-        """The runs that started since options were last changed."""
+        """The runs that have ended since options were last changed."""
         return [run for run in self.runs if run.changes == self.changes]
 
 

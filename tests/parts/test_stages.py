@@ -11,7 +11,7 @@ import pytest
 from batched._collate.lists import ListCollator
 from batched._core.batch import Batch
 from batched._core.options import Options
-from batched._parts.stages import StagedCollator, first_of, found, is_method_beside, note_stage, staged
+from batched._parts.stages import StagedCollator, first_of, found, is_method_beside, note_stage
 
 
 def tokenize(texts: list[str]) -> list[int]:
@@ -110,8 +110,7 @@ class View:
 
 
 def test_a_batch_runs_step_by_step() -> None:
-    collator = staged(ListCollator("f"), Options(prepare=tokenize, finish=list))
-    assert isinstance(collator, StagedCollator)
+    collator = StagedCollator(ListCollator("f"), Options(prepare=tokenize, finish=list))
     view: Any = View(lambda numbers: dict.fromkeys(numbers))
     call = collator.read(view, (["a", "bcd"],), {}, 0.0)
     steps = Batch([(call, 0, 2)], 2).run(collator)
@@ -124,7 +123,7 @@ def test_a_batch_runs_step_by_step() -> None:
 
 
 def test_without_prepare_the_function_gets_the_items() -> None:
-    collator = staged(ListCollator("f"), Options(finish=list))
+    collator = StagedCollator(ListCollator("f"), Options(finish=list))
     view: Any = View(tuple)
     call = collator.one(view, ("a",), {}, 0.0)
     steps = Batch([(call, 0, 1)], 1).run(collator)
@@ -132,13 +131,8 @@ def test_without_prepare_the_function_gets_the_items() -> None:
     assert steps.run() == ("a",)
 
 
-def test_without_stages_nothing_stands_in_front_of_a_collator() -> None:
-    plain = ListCollator("f")
-    assert staged(plain, Options()) is plain
-
-
 def test_what_a_call_is_passed_by_name_is_a_parameter_of_the_first_stage() -> None:
-    collator = staged(ListCollator("f"), Options(prepare=tokenize))
+    collator = StagedCollator(ListCollator("f"), Options(prepare=tokenize))
     view: Any = View(lambda numbers: numbers)
     call = collator.read(view, (), {"texts": ["a"]}, 0.0)
     assert call.inputs == ["a"]

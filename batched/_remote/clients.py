@@ -69,7 +69,3 @@ class Clients:
                 figures.unanswered += each.unanswered
                 figures.add(each)
         return found
-
-    def shares(self, live: Iterable[Session]) -> dict[str, int]:
-        """Return the number of calls of each client that is connected."""
-        return {client: figures.calls for client, figures in self.figures(live).items()}

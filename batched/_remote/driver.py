@@ -232,13 +232,11 @@ class RemoteDriver(Driver):
 
     def _awaited(self) -> list[Call]:
         """Return the calls without an answer, but those of loops that have stopped: they read none."""
-        return [call for call in self._links.pending(self) if _is_read(call)]
-
-
-def _is_read(call: Call) -> bool:
-    """Whether the caller of `call` goes on."""
-    loop = call.waits_at
-    return not isinstance(loop, asyncio.AbstractEventLoop) or loop.is_running()
+        return [
+            call
+            for call in self._links.pending(self)
+            if not isinstance(call.waits_at, asyncio.AbstractEventLoop) or call.waits_at.is_running()
+        ]
 
 
 def _no_queue(*_: object) -> NoReturn:

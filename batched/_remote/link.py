@@ -425,32 +425,19 @@ class Link(ABC):
                     answer = decoded_rows(codec, answer)
                 call.results = answer
         except (Exception, SystemExit) as error:  # noqa: BLE001  of a class that cannot be read here
-            answers = self._apart(found, error) if call.many and found.kind == Kind.RESULT else None
-            call.owns_error = answers is None
-            if answers is None:
-                call.error = error
-            else:
-                call.results = answers
+            call.owns_error, call.error = True, error
+            with contextlib.suppress(Exception, SystemExit):  # there is more to it than a class
+                if call.many and found.kind == Kind.RESULT:  # elements of a map, each with its own answer
+                    told = codec.load_apart(found.payload, found.buffers)
+                    rows, failed, _ = told if found.flags & Flag.KEEP_ERRORS else (told, (), True)
+                    read = [
+                        each.error if isinstance(each, Unreadable) else each for each in apart(rows, error)
+                    ]
+                    call.results = decoded_rows(codec, (read, failed, True))
+                    call.owns_error, call.error = False, None
         if call.function is not None:  # else it is a question
             sent.caller.wire.add(monotonic() - sent.began, found.extra / 1e6)
         call.waiting = call.missing = 0
-
-    def _apart(self, found: Frame, error: BaseException) -> list[Any] | None:
-        """Return the answers for elements of a map, with errors for those of which classes are missing here.
-
-        None if that does not help.
-        """
-        codec = self.terms.codec
-        try:
-            rows: Any = codec.load_apart(found.payload, found.buffers)
-            failed: Any = ()
-            if found.flags & Flag.KEEP_ERRORS:
-                rows, failed, _ = rows
-            read = [each.error if isinstance(each, Unreadable) else each for each in apart(rows, error)]
-            answers: list[Any] = decoded_rows(codec, (read, failed, True))
-        except (Exception, SystemExit):  # noqa: BLE001  there is more to it than a class
-            return None
-        return answers
 
     def _answered_several(self, found: Frame, told: list[Call]) -> None:
         """Take answers that are plain; that of a stream is its end."""

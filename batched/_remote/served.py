@@ -6,7 +6,6 @@ from asyncio import CancelledError, Task, create_task, sleep
 from collections.abc import Callable, Iterator
 from contextvars import Context
 from dataclasses import replace
-from functools import partial
 from math import inf
 from types import SimpleNamespace
 from typing import Any, Literal, TypeAlias
@@ -194,7 +193,7 @@ class Served:
                 driver.deadline_watch.add(call, call.deadline)
         else:  # it is woken at its deadline, too
             driver.post_async(call, waits)
-            call.add_done_callback(partial(_woken, answers, call), context=self._context)
+            call.add_done_callback(lambda _: answers.release([call]), context=self._context)
 
     def post_all(self, calls: list[Call]) -> Iterator[tuple[Call, BaseException]]:
         """Queue calls together; yield those that are refused, with their errors."""
@@ -281,15 +280,6 @@ class Served:
         """Return the answer of `call`, where the callers ask an asynchronous cache; raise its error."""
         await answer_with_cache(self.driver, call, self.name, waits=hasattr(call, "flow"))  # it is of a map
         return self.answer(call)
-
-
-def _woken(answers: Outbox, call: Call, _: object) -> None:
-    answers.release([call])
-
-
-def drop_task(task: Task[None], why: Why) -> None:
-    """Cancel the task of a call."""
-    task.cancel(why)
 
 
 _AT_ONCE = 32

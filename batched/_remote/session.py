@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import _thread
 import asyncio
+import contextlib
 import logging
 import os
 import socket
@@ -37,7 +38,7 @@ from batched._remote.frames import (
 )
 from batched._remote.greeting import ClientGreeting, ServerGreeting
 from batched._remote.requests import PLAIN, Wanted, wanted
-from batched._remote.served import Served, Why, drop_task
+from batched._remote.served import Served, Why
 from batched._remote.values import Codec, Unreadable, apart, are_plain, is_plain, plain_values
 from batched.errors import BatchError
 
@@ -282,24 +283,14 @@ class Session(asyncio.BufferedProtocol):
         try:
             want, value = wanted(self._codec.load, found)
         except BaseException as error:  # noqa: BLE001  of a class that cannot be read here
-            elements = self._apart(found, error) if found.flags & Flag.ELEMENTS else None
-            if elements is None:
-                self._fail(number, began, error)
-            else:
-                self._one_by_one(number, began, served, *elements)
+            with contextlib.suppress(BaseException):  # there is more to it than a class
+                if found.flags & Flag.ELEMENTS:  # each has an answer of its own
+                    want, value = wanted(self._codec.load_apart, found)
+                    self._one_by_one(number, began, served, want, apart(value, error))
+                    return
+            self._fail(number, began, error)
         else:
             self._begin(number, began, served, want, value)
-
-    def _apart(self, found: Frame, error: BaseException) -> tuple[Wanted, list[Any]] | None:
-        """Return elements of a map, with an `Unreadable` for each of which a class is missing here.
-
-        None if that does not help.
-        """
-        try:
-            want, value = wanted(self._codec.load_apart, found)
-            return want, apart(value, error)
-        except BaseException:  # noqa: BLE001  there is more to it than a class
-            return None
 
     def _calls(self, found: Frame) -> None:
         """Begin several calls, each with one plain argument."""
@@ -514,7 +505,7 @@ class Session(asyncio.BufferedProtocol):
                 if self._running.pop(number, None) is not None:
                     self._answer(number, began, found, many=many)
 
-        self._running[number] = drop_task, self._loop.create_task(answer())
+        self._running[number] = asyncio.Task.cancel, self._loop.create_task(answer())
 
     async def _send_pieces(self, number: int, began: float, served: Served, call: Call) -> None:
         pieces: AsyncStream[Any] = AsyncStream(served.driver, call)

@@ -294,7 +294,7 @@ def test_figures_of_a_client_do_not_fall_when_one_of_its_connections_ends(
     live.append(unknown)
     found = clients.figures(live)["a"]
     assert (found.connections, found.calls, found.unanswered) == (2, 3, 1)
-    assert clients.shares(live) == {"a": 3, "b": 5}
+    assert clients.figures(live)["b"].calls == 5
     ended = live.pop(0)
     clients.left(ended)
     found = clients.figures(live)["a"]
@@ -302,7 +302,7 @@ def test_figures_of_a_client_do_not_fall_when_one_of_its_connections_ends(
     assert (found.bytes_in, found.bytes_out) == (30, 300)
     clients.left(live.pop(0))
     clients.left(unknown)
-    assert clients.shares(live) == {"b": 5}
+    assert {client: each.calls for client, each in clients.figures(live).items()} == {"b": 5}
     assert [each.getMessage() for each in caplog.records] == [
         "client a came",
         "client b came",

@@ -45,6 +45,7 @@ class Tenants:
 
     def __init__(self) -> None:
         self._known: dict[Hashable, _Tenant] = {}
+        self._some: list[_Tenant] = []  # the tenants looked at, until items leave the queue
 
     def __len__(self) -> int:
         return len(self._known)
@@ -61,6 +62,7 @@ class Tenants:
 
     def went(self, slices: Iterable[Slice], *, wholly: bool = False) -> None:
         """Note that items of calls do not wait any more: all of a call, if none waits now or `wholly`."""
+        self._some = []
         for call, start, stop in slices:
             name = getattr(call, "tenant", None)
             tenant = self._known[name]
@@ -89,10 +91,12 @@ class Tenants:
         if tenant is not None and large:  # its large calls take turns too
             own = min(own, len(tenant.calls) * max(items, batch_size))
         each = max(own + items, batch_size // 4)
-        known = [*self._known.values()]
-        some = known[:: len(known) // _LOOKED_AT + 1]
+        some = self._some
+        if len(some) < _LOOKED_AT // 2:  # a list of all takes long: where they are many, once a batch
+            known = [*self._known.values()]
+            self._some = some = known[:: len(known) // _LOOKED_AT + 1]
         others = sum([min(other.items, each) for other in some if other is not tenant])
-        return own + others * len(known) // max(len(some), 1)
+        return own + others * len(self._known) // max(len(some), 1)
 
     # -- the door -------------------------------------------------------------------------------------
 

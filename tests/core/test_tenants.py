@@ -259,6 +259,19 @@ def test_a_call_is_expected_to_wait_for_the_turns_that_others_have_before_it(ten
         assert told[which] == pytest.approx(had[which], rel=0.25, abs=2)
 
 
+def test_tenants_that_have_left_are_not_expected_ahead_and_those_that_came_since_are() -> None:
+    """Which of many tenants are looked at is found once a batch."""
+    driver = driver_with()
+    for day in range(3):
+        driver.push(*(of(f"{day} {tenant}") for tenant in range(100)))
+        assert driver.queue.ahead(1, of("new"), large=False) == 100
+        driver.push(*(of(f"{day} later {tenant}") for tenant in range(100)))
+        assert driver.queue.ahead(1, of("new"), large=False) == 200
+        while driver.queue.items:
+            next_batch(driver)
+        assert not driver.queue.ahead(1, of("new"), large=False)
+
+
 def test_calls_that_wait_for_room_take_turns_too() -> None:
     """Those that have waited before, as one tenant."""
     options = Options(batch_size=4, timeout_ms=0, adaptive=False, max_queue_size=4)

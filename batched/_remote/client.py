@@ -239,16 +239,16 @@ class Connections:
         """Whether this is a thread that reads the answers of threads."""
         return any(isinstance(link, ThreadLink) and link.reads_here for link in _all_of(self._links))
 
-    def send(self, call: Call, driver: RemoteDriver, wish: Request) -> Link:
+    def send(self, call: Call, driver: RemoteDriver, request: Request) -> Link:
         """Send `call` on the connection of its caller; return that."""
         loop = call.waits_at
         if loop is None or loop is FUTURE or not can_have_link(loop):
             of_threads = self._of_threads
-            while of_threads is None or not of_threads.send(call, driver, wish):
+            while of_threads is None or not of_threads.send(call, driver, request):
                 of_threads = self._new_of_threads(of_threads)
             return of_threads
         link = self._by_loop.get(id(loop))
-        while link is None or link.loop() is not loop or not link.send(call, driver, wish):
+        while link is None or link.loop() is not loop or not link.send(call, driver, request):
             link = self._new_of_loop(loop)
         return link
 

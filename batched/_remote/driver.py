@@ -42,7 +42,7 @@ class Links(Protocol):
     most_bytes: float
     """The most bytes that the server takes at once."""
 
-    def send(self, call: Call, driver: RemoteDriver, wish: Request) -> object:
+    def send(self, call: Call, driver: RemoteDriver, request: Request) -> object:
         """Send `call` on the connection of its caller, which becomes its tenant."""
         ...
 
@@ -122,9 +122,9 @@ class RemoteDriver(Driver):
         """Send `call`, for a thread that takes its future."""
         self.push(call)  # not the same function by two names: `batched.deadline` replaces `push`
 
-    def send_again(self, call: Call, wish: Request) -> None:
+    def send_again(self, call: Call, request: Request) -> None:
         """Send `call` on another connection than the one that has ended."""
-        self._links.send(call, self, wish)
+        self._links.send(call, self, request)
 
     collect = wait_for
 

@@ -123,8 +123,13 @@ def test_a_single_call_waits_for_no_list_of_another_key(begin: Callable[..., Gro
 def test_lists_of_several_keys_take_turns(begin: Callable[..., Grouped]) -> None:
     """One batch each; the shorter list is not behind the longer one."""
     calls = begin()
-    order = calls.order(calls.many("a", 20), calls.many("b", 12), calls.many("c", 4))
-    assert order == ["a", "b", "c", "a", "b", "a", "b", "a", "a"]
+    order = "".join(calls.order(calls.many("a", 20), calls.many("b", 12), calls.many("c", 4)))
+    # On a busy machine lengths may seem to cost, and then a list's last items are two batches instead of one.
+    assert order.startswith("abcabab")
+    together, alone = order[: order.rindex("b")], order[order.rindex("b") + 1 :]
+    assert "aa" not in together
+    assert "bb" not in together
+    assert set(alone) == {"a"}
 
 
 def test_a_list_gets_one_batch_in_eight_of_those_of_small_calls(begin: Callable[..., Grouped]) -> None:

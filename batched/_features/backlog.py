@@ -256,18 +256,23 @@ class Backlog(Feature):
         queue = self.river.queue
         large = items > queue.threshold
         ahead = queue.ahead(items, None, large=large) + self._arriving(items, large=large)
-        size = min(self._full, self._of_key)
         if large:
-            return self._large_wait_s(items, ahead, size, now)
+            return self._large_wait_s(items, ahead, now)
+        size = min(self._full, self._of_key)
         start, own = self._starts_at(ahead, items, max(round(size), 1), now)
         if self._cycle_s:  # as many come until then as came of late
             own += round(self._items / self._cycle_s * (start - now))
         own = min(own + queue.items - queue.small_items, max(round(size), items))
         return start + self.times.seconds(own) * self._extra.until_answer - now
 
-    def _large_wait_s(self, items: int, ahead: int, size: float, now: float) -> float:
+    def _full_of_lists(self) -> float:
+        """Return the items of a full batch of large calls; deadlines of small calls only cut theirs."""
+        queue = self.river.queue
+        return min(queue.batch_size if queue.lengths is None else self._full, self._of_key)
+
+    def _large_wait_s(self, items: int, ahead: int, now: float) -> float:
         """Return how long a large call would wait, batch by batch: small ones that come go ahead of it."""
-        queue, times = self.river.queue, self.times
+        queue, times, size = self.river.queue, self.times, self._full_of_lists()
         small = float(min(queue.small_items + len(self.river.arriving), ahead))
         left = float(max(ahead - small, 0.0) + items)
         total, done = left, 0.0
@@ -277,7 +282,7 @@ class Backlog(Feature):
         each_s = self._small / cycle_s if cycle_s else 0.0  # small items that come in a second
         # Half of the large items that come go ahead, as large calls take turns; one batch is not divided.
         # Where no large call waits, those of late may be of the caller that asks, which has one at a time.
-        shared = max(1.0 - self._full / items, 0.0) / 2 if ahead > small else 0.0
+        shared = max(1.0 - size / items, 0.0) / 2 if ahead > small else 0.0
         large_s = (self._items - self._small) / cycle_s * shared if cycle_s else 0.0
         most = size if queue.large_limit is None else queue.large_limit
         takes_s, credit = 0.0, queue.saved
@@ -323,7 +328,11 @@ class Backlog(Feature):
         large = items > queue.threshold if call.bulk is None else call.bulk
         ahead = queue.ahead(items, call, large=large) + self._arriving(items, large=large) - self._losing
         too_long = self._too_long(call, ahead, items, now)
-        if self._flooded >= _FLOOD and not large:
+        if large and ahead > 0:
+            last = (items - 1) % queue.batch_size + 1
+            answered = now + self._large_wait_s(items, ahead, now)
+            too_long = answered - self.times.seconds(last) + self.times.safe_seconds(last) - deadline
+        elif self._flooded >= _FLOOD and not large:
             too_many = queue.of_its_key(call, ahead) + items - queue.batch_size
             too_long = max(too_long, too_many * self._each_s())
         if too_long <= 0.0 or self.is_free(now, items):
@@ -453,10 +462,10 @@ class SharedBacklog(Backlog):
         if is_alone and self._workers.free_at(now) > now:  # it waits for batches of other functions
             self._judge(call, now)
 
-    def _large_wait_s(self, items: int, ahead: int, size: float, now: float) -> float:
-        batches = ceil((ahead + items) / size)
+    def _large_wait_s(self, items: int, ahead: int, now: float) -> float:
+        batches = ceil((ahead + items) / self._full_of_lists())
         start = max(now, self._free_at)
-        return super()._large_wait_s(items, ahead, size, now) + self._later(start, batches - 1, now) - start
+        return super()._large_wait_s(items, ahead, now) + self._later(start, batches - 1, now) - start
 
     def is_free(self, now: float, items: int = 0) -> bool:
         """Whether calls may run though they seem late; not while other functions have all workers."""

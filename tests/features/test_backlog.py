@@ -268,6 +268,26 @@ def test_a_large_call_takes_turns_with_a_list_and_is_not_refused_for_it() -> Non
     assert isinstance(service.push(4 * FULL, allowed_s=4 * FULL_S).error, OverloadError)
 
 
+@pytest.mark.parametrize("size", [12, 20, 100])
+def test_a_list_behind_single_calls_is_refused_only_if_it_would_be_late(size: int) -> None:
+    """Of each batch a part is the list's; it was judged as if all single calls ran before it."""
+
+    def behind(allowed_s: float | None) -> tuple[Call, float]:
+        service = Service()
+        for _ in range(300):
+            service.push()
+        came, call = service.now, service.push(size, allowed_s)
+        while call.waiting:
+            service.run()
+        return call, service.now - came
+
+    _, wait_s = behind(None)
+    call, took_s = behind(1.4 * wait_s)
+    assert call.error is None
+    assert took_s <= 1.4 * wait_s
+    assert isinstance(behind(0.7 * wait_s)[0].error, OverloadError)
+
+
 def test_a_list_that_has_just_come_counts_with_all_its_items() -> None:
     """The worker has not yet taken it out of the inbox; to a later list it is what a list in the queue is."""
     service = Service()

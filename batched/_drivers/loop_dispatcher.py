@@ -68,7 +68,7 @@ class LoopDispatcher(Dispatcher):
         self._most = driver.options.max_concurrent_batches
         self._task_name = f"batched: {driver.name}"
         self._resting = resting
-        self._loop_gone = weakref.ref(loop, partial(_forget, resting, self.loop))
+        self._loop_gone = weakref.ref(loop, partial(resting.pop, self.loop))
         # Tasks, by a number of each: unlike a count, these can be noted twice, as after Ctrl-C.
         self._busy: set[int] = set()
         self._is_to_replan = False  # whether the loop has been asked to, and has not begun
@@ -195,15 +195,14 @@ class LoopDispatcher(Dispatcher):
         parts: list[Any],
         error: BaseException | None,
         loop: asyncio.AbstractEventLoop,
-        task: object,
+        task: BatchTask,
         *,
         can_go_on: bool,
-        takes_next: bool,
     ) -> Batch | bool:
         """Report `batch`, which has ended; return whether its `task`, which `can_go_on`, is to go on.
 
         Then it looks for a batch in the next turn of the loop, in which callers that have just been answered
-        often call again. In the midst of a list there are none: if it `takes_next`, it has the next full
+        often call again. In the midst of a list there are none: unless it `owes_turn`, it has the next full
         batch at once.
         """
         found: Batch | float | None = None
@@ -221,7 +220,7 @@ class LoopDispatcher(Dispatcher):
                         else:
                             self.fail(batch, error, now)
                         effects = batcher.effects
-                        if may_go_on and takes_next and not effects.answered:
+                        if may_go_on and not task.owes_turn and not effects.answered:
                             found = batcher.next(now, full_only=True)
                 except BaseException as raised:
                     if not self._gives_up(raised, batch):
@@ -318,11 +317,12 @@ class LoopDispatcher(Dispatcher):
 class BatchTask:
     """Runs the next batch of a dispatcher, and further ones as long as they are due at once."""
 
-    __slots__ = ("_context", "_owes_turn", "_task")
+    __slots__ = ("_context", "_task", "owes_turn")
 
     def start(self, dispatcher: LoopDispatcher, loop: asyncio.AbstractEventLoop, name: str) -> None:
         """Start the task; it chooses its first batch in the next turn of the loop."""
-        self._owes_turn = True  # whether the loop is to have a turn before this chooses a batch
+        self.owes_turn: bool = True
+        """Whether the loop is to have a turn before this chooses a batch."""
         self._context = Context()  # empty: nothing of one caller's reaches the function or other callers
         self._task: Callable[[], Task[None] | None] = _no_task  # a Ctrl-C may come as it is created
         work = self._work(dispatcher, loop)
@@ -343,11 +343,11 @@ class BatchTask:
                 try:
                     if isinstance(found, Batch):
                         batch = found
-                        self._owes_turn = True
+                        self.owes_turn = True
                         loop.call_soon(self._had_turn, context=self._context)
                     else:
                         await _TURN  # calls of the same turn of the loop share the batch
-                        self._owes_turn = False
+                        self.owes_turn = False
                         batch = dispatcher.next(loop, self)
                         if batch is None:
                             return
@@ -371,10 +371,7 @@ class BatchTask:
                 is_ended = is_ended or (error is not None and not isinstance(error, Exception))
                 can_go_on = not is_ended and len(self._context) <= 1
                 # A function that never waits still leaves the loop a turn after every other batch.
-                takes_next = not self._owes_turn
-                found = dispatcher.end(
-                    batch, parts, error, loop, self, can_go_on=can_go_on, takes_next=takes_next
-                )
+                found = dispatcher.end(batch, parts, error, loop, self, can_go_on=can_go_on)
                 error = None
         except GeneratorExit:
             raise
@@ -383,12 +380,8 @@ class BatchTask:
             raise
 
     def _had_turn(self) -> None:
-        self._owes_turn = False
+        self.owes_turn = False
 
 
 def _no_task() -> None:
     """Stand for the reference to a task that is not known."""
-
-
-def _forget(resting: dict[LoopRef, LoopDispatcher], loop: LoopRef, _: object) -> None:
-    resting.pop(loop, None)

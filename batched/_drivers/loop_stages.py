@@ -18,7 +18,7 @@ from typing import Any
 from batched._clock import monotonic
 from batched._core.batch import Batch
 from batched._drivers.current_batch import are_left, held_up_by
-from batched._drivers.loop_dispatcher import LoopDispatcher
+from batched._drivers.loop_dispatcher import BatchTask, LoopDispatcher
 from batched._drivers.timers import call_later
 from batched._features.overlap import Overlap
 from batched._parts.stages import Passage, Steps, is_async_stage
@@ -127,10 +127,9 @@ class StagedLoopDispatcher(LoopDispatcher):
         parts: list[Any],
         error: BaseException | None,
         loop: asyncio.AbstractEventLoop,
-        task: object,
+        task: BatchTask,
         *,
         can_go_on: bool,
-        takes_next: bool,
     ) -> Batch | bool:
         """Report `batch`, which has ended; return whether its `task`, which `can_go_on`, is to go on."""
         spent = self._leave(batch, task)
@@ -147,7 +146,7 @@ class StagedLoopDispatcher(LoopDispatcher):
                 batch = error = None
         # Beside others it is no worker that is idle: when it takes its next batch is to be planned.
         can_go_on = can_go_on and not self._past
-        return super().end(batch, parts, error, loop, task, can_go_on=can_go_on, takes_next=takes_next)
+        return super().end(batch, parts, error, loop, task, can_go_on=can_go_on)
 
     def lost(self, batch: Batch | None, error: BaseException, task: object) -> None:
         """Note that `task`, perhaps with a `batch`, ends by `error`, a Ctrl-C outside of its function."""

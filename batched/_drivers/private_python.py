@@ -22,7 +22,6 @@ HAS_DAEMONS: bool = getattr(_thread, "daemon_threads_allowed", lambda: True)()
 """Whether threads can be daemons: not in an interpreter inside another, from Python 3.12 on."""
 
 lock_of_starts: Any = getattr(threading, "_active_limbo_lock", None)
-_NO_FRAMES: dict[int, FrameType] = {}
 
 
 def _running_loop_or_none() -> asyncio.AbstractEventLoop | None:
@@ -69,8 +68,8 @@ def free_lock_of_starts() -> None:
 
 def frames_of_threads() -> dict[int, FrameType]:
     """Return the frames of all threads by their idents; nothing where Python does not tell."""
-    current = getattr(sys, "_current_frames", None)
-    return _NO_FRAMES if current is None else current()
+    found: dict[int, FrameType] = getattr(sys, "_current_frames", dict)()
+    return found
 
 
 def takes_calls() -> bool:

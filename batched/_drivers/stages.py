@@ -250,7 +250,7 @@ class StagedThreadDispatcher(StagesInTurn):
         self._finisher.wake()
         return True
 
-    def _report(self, passage: ThreadPassage, *, looks: bool = True) -> Batch | float | None:
+    def _report(self, passage: ThreadPassage, *, looks: bool) -> Batch | float | None:
         """Answer the calls of a batch; if the worker `looks`, return what its next look would find."""
         batch = passage.batch
         found: Batch | float | None = 0.0

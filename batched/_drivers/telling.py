@@ -54,9 +54,8 @@ class Teller:
 
     def flush(self) -> None:
         """Wait until all batches so far have been told; for some seconds at most."""
-        if self._queue.empty() and not self._has_thread.locked():
-            return
-        if threading.get_ident() == self._ident:
+        is_idle = self._queue.empty() and not self._has_thread.locked()
+        if is_idle or threading.get_ident() == self._ident:
             return
         told = threading.Event()
         self._queue.put(told)

@@ -91,9 +91,8 @@ class ThreadDispatcher(Work):
                 batcher.finish(batch, parts, now)
             else:
                 self.fail(batch, failure, now)
-            is_alone = False
-            if workers.most == 1 and len(workers.members) == 1:  # else another worker may have the turn
-                is_alone = True
+            is_alone = workers.most == 1 and len(workers.members) == 1  # else another may have the turn
+            if is_alone:
                 # A batch is taken only after callers that were answered, and callbacks of their futures, had
                 # a chance to call again or to leave.
                 found = batcher.next(now, answers_first=True)

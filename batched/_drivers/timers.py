@@ -10,20 +10,12 @@ import _thread
 import asyncio
 from collections.abc import Callable
 from contextvars import Context
-from typing import Protocol
+from typing import TypeAlias
 
 from batched._clock import is_replaced, monotonic
 from batched._drivers.fork_and_exit import new_thread, start_thread
 from batched._drivers.semaphores import new_semaphore, release
 from batched._drivers.wakeups import ask
-
-
-class Timer(Protocol):
-    """What will call, and can be kept from it."""
-
-    def cancel(self) -> None:
-        """Call nothing."""
-        ...
 
 
 def call_later(
@@ -63,3 +55,6 @@ class _ThreadTimer:
         """Call nothing."""
         self._call = None
         release(self._cancelled)
+
+
+Timer: TypeAlias = asyncio.TimerHandle | _ThreadTimer

@@ -7,6 +7,7 @@ hand, says what callers can expect. Nothing is printed here: `python -m batched 
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from math import inf
@@ -149,6 +150,8 @@ def profile(  # noqa: PLR0913
 
     """
     given = decorated(function, "profile")
+    if not hasattr(items, "__len__"):
+        raise TypeError(f"items must be a list of items, got {reprlib.repr(items)}")
     if not len(items):
         raise ValueError("items must be at least one, got none")
     if repeats < 1:

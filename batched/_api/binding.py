@@ -15,7 +15,7 @@ from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, SupportsIndex, TypeAlias, TypeVar
 
 from batched._api.absent import Absent
-from batched._api.call_signature import signature_of_calls
+from batched._api.call_signature import LaterSignature, signature_of_calls, signature_of_way
 from batched._api.decorate import changed, is_method, name_of, named_by, options_of
 from batched._api.pickling import alias_of, check_protocol, rebind, reduced, remake
 from batched._api.through_class import ThroughClass
@@ -42,6 +42,7 @@ _new: Any = object.__new__
 
 _WITHOUT_WEAK_REFERENCES = (int, tuple, bytes)
 """Their subclasses cannot have weak references, whatever `__slots__` says."""
+_WAYS = ("__call__", "acall", "submit", "stream", "astream")  # that take what the function is called with
 _MOST_VIEWS = 64  # with other call options, of which the state is kept
 
 # A driver is made by one thread: to read the signature of a builtin in two at once fails in CPython 3.11.
@@ -160,20 +161,25 @@ class _Documentation:
         return self._of_class if view is None else self._of_function
 
 
-def _coroutine_functions(public_class: type[Any], name: str) -> dict[str, Any]:
-    """Return the coroutine functions of a class, each a copy with the name of a decorated function.
+def _ways_of(
+    public_class: type[Any], name: str, function: Any, options: Options, through: type | None = None
+) -> dict[str, Any]:
+    """Return methods of a class, each a copy with the name of a decorated function and its signature.
 
     A coroutine has the name of its function: so Python's warning says which call has not been awaited.
     """
     copies: dict[str, Any] = {}
-    for way in ("__call__", "acall", "aclose", "awarm_up"):
-        function = getattr(public_class, way, None)
-        if isinstance(function, FunctionType) and iscoroutinefunction(function):
-            copy = FunctionType(function.__code__, function.__globals__, way, function.__defaults__)
-            copy.__kwdefaults__ = function.__kwdefaults__
-            copies[way] = update_wrapper(copy, function, ("__module__", "__doc__", "__annotations__"), ())
+    for way in (*_WAYS, "aclose", "awarm_up"):
+        method = getattr(public_class, way, None)
+        if isinstance(method, FunctionType) and (way != "__call__" or iscoroutinefunction(method)):
+            copy = FunctionType(method.__code__, method.__globals__, way, method.__defaults__)
+            copy.__kwdefaults__ = method.__kwdefaults__
+            copies[way] = update_wrapper(copy, method, ("__module__", "__doc__", "__annotations__"), ())
             del copy.__wrapped__  # type: ignore[attr-defined]
             copy.__qualname__ = name if way == "__call__" else f"{name}.{way}"
+            if way in _WAYS:
+                read = partial(signature_of_way, method, function, options, through)
+                copy.__signature__ = LaterSignature(read)  # type: ignore[attr-defined]
     return copies
 
 
@@ -248,7 +254,7 @@ class Bindable(Generic[DriverT]):
                 "__slots__": (),
                 "__module__": public_class.__module__,
                 "__doc__": public_class.__doc__,
-                **_coroutine_functions(public_class, name),
+                **_ways_of(public_class, name, func, options),
             },
         )
         binding = Binding(func, make)
@@ -304,11 +310,12 @@ class Bindable(Generic[DriverT]):
             names = ("__annotations__", "__module__")
             hidden = {name: shared.attributes[name] for name in names if name in shared.attributes}
             base = shared.public_class
+            through = None if isinstance(key, Bindable) else key if isinstance(key, type) else type(key)
             members = {
                 "__slots__": (),
                 "__getattr__": _attribute_of_function,
                 "__doc__": _Documentation(shared.attributes.get("__doc__"), base.__doc__),
-                **_coroutine_functions(base, self._name),
+                **_ways_of(base, self._name, shared.function, shared.settings, through),
                 **hidden,
             }
             shared.view_class = type(base.__name__, (base,), members)

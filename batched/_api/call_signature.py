@@ -6,10 +6,10 @@ import inspect
 import re
 from collections.abc import Callable, Collection, Iterable, MutableSequence, Sequence
 from functools import reduce
-from inspect import Signature
+from inspect import Parameter, Signature
 from operator import or_
 from types import NoneType, UnionType
-from typing import Any, Union, get_args, get_origin
+from typing import Annotated, Any, Union, get_args, get_origin
 
 from batched._collate.columns import is_setting
 from batched._core.options import ArrayOptions, Options, has_stages
@@ -43,6 +43,29 @@ class CallSignature(Signature):
 
         def __str__(self) -> str:
             return super().__str__() + getattr(self, "besides", "")
+
+
+class LaterSignature(Signature):
+    """A signature that is read when it is first looked at: those of most functions never are."""
+
+    __slots__ = ("_read",)
+
+    def __init__(self, read: Callable[[], Signature]) -> None:
+        self._read = read
+
+    def __getattr__(self, name: str) -> Any:
+        """Fill in what a signature has in its slots, which are empty at first."""
+        if name not in Signature.__slots__:
+            raise AttributeError(name)
+        seen = self._read()
+        super().__init__([*seen.parameters.values()], return_annotation=seen.return_annotation)
+        return getattr(self, name)
+
+    def replace(self, **changes: Any) -> Any:
+        """Return a copy with other parameters, as `inspect` makes of that of a bound method."""
+        return Signature([*self.parameters.values()], return_annotation=self.return_annotation).replace(
+            **changes
+        )
 
 
 class _Written(str):
@@ -85,6 +108,25 @@ def signature_of_calls(
     return seen
 
 
+def signature_of_way(
+    way: Callable[..., Any], function: Any, options: Options, through: type | None
+) -> Signature:
+    """Return the signature of `acall` or another way to call `function`, as a class has it: `self` first."""
+    own = inspect.signature(way)
+    plain = getattr(function, "__func__", function)  # of class and static methods
+    try:
+        seen = signature_of_calls(plain, options, lambda _: False, through)
+    except (TypeError, ValueError):  # a function in C, or a stage by its name, which only an instance has
+        return own
+    parameters = [*seen.parameters.values()]
+    if not parameters or parameters[0].name not in {"self", "cls"}:
+        parameters.insert(0, Parameter("self", Parameter.POSITIONAL_ONLY))
+    is_async = inspect.iscoroutinefunction(way)
+    return Signature(
+        parameters, return_annotation=seen.return_annotation if is_async else own.return_annotation
+    )
+
+
 def _for_callers(annotation: Any, *, many: bool = True) -> Any:
     """Return the annotation of one item, or of a list of them, where that of the batch function is a list."""
     if isinstance(annotation, str):
@@ -94,6 +136,8 @@ def _for_callers(annotation: Any, *, many: bool = True) -> Any:
         item = written["item"]
         return _Written((f"{item} | list[{item}]" if many else item) + (written["optional"] or ""))
     kinds = get_args(annotation)
+    if get_origin(annotation) is Annotated:  # with what is for a web framework, say
+        return Annotated[_for_callers(kinds[0], many=many), *kinds[1:]]
     if get_origin(annotation) in {Union, UnionType}:
         return reduce(or_, [_for_callers(kind, many=many) for kind in kinds])
     is_list = get_origin(annotation) in _KINDS or (get_origin(annotation) is tuple and kinds[1:] == (...,))

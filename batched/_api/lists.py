@@ -249,6 +249,12 @@ class Dynamically(Protocol):
         self, func: Callable[[list[AnyItem]], OneResultPerItem[AnyItem]], /
     ) -> BatchedFunction[Any, Any]: ...
     @overload
+    def __call__(self, func: ThreeLists[T, A, P, R], /) -> ManyColumns[T, A, Function[P, R]]: ...
+    @overload
+    def __call__(
+        self, func: ThreeLists[T, RowsOrErrors[U, E], P, R], /
+    ) -> ManyColumns[T, U, Function[P, R]]: ...
+    @overload
     def __call__(
         self, func: ThreeLists[T, OneResultPerItem[U], P, R], /
     ) -> ManyColumns[T, U, Function[P, R]]: ...
@@ -272,6 +278,14 @@ class Dynamically(Protocol):
     def __call__(
         self, func: OneList[T, OneResultPerItem[U], P, R], /
     ) -> BatchedFunction[T, U, Function[P, R]]: ...
+    @overload
+    def __call__(
+        self, func: MethodOfThreeLists[S, T, A, P, R], /
+    ) -> Method[S, ManyColumns[T, A, Function[P, R]]]: ...
+    @overload
+    def __call__(
+        self, func: MethodOfThreeLists[S, T, RowsOrErrors[U, E], P, R], /
+    ) -> Method[S, ManyColumns[T, U, Function[P, R]]]: ...
     @overload
     def __call__(
         self, func: MethodOfThreeLists[S, T, OneResultPerItem[U], P, R], /
@@ -422,6 +436,17 @@ def dynamically(
 ) -> Dynamically: ...
 @overload
 def dynamically(
+    func: ThreeLists[T, A, P, R], /, *by_position: ByPosition, **options: Unpack[ListKeywordOptions]
+) -> ManyColumns[T, A, Function[P, R]]: ...
+@overload
+def dynamically(
+    func: ThreeLists[T, RowsOrErrors[U, E], P, R],
+    /,
+    *by_position: ByPosition,
+    **options: Unpack[ListKeywordOptions],
+) -> ManyColumns[T, U, Function[P, R]]: ...
+@overload
+def dynamically(
     func: ThreeLists[T, OneResultPerItem[U], P, R],
     /,
     *by_position: ByPosition,
@@ -463,6 +488,20 @@ def dynamically(
     *by_position: ByPosition,
     **options: Unpack[ListKeywordOptions],
 ) -> BatchedFunction[T, U, Function[P, R]]: ...
+@overload
+def dynamically(
+    func: MethodOfThreeLists[S, T, A, P, R],
+    /,
+    *by_position: ByPosition,
+    **options: Unpack[ListKeywordOptions],
+) -> Method[S, ManyColumns[T, A, Function[P, R]]]: ...
+@overload
+def dynamically(
+    func: MethodOfThreeLists[S, T, RowsOrErrors[U, E], P, R],
+    /,
+    *by_position: ByPosition,
+    **options: Unpack[ListKeywordOptions],
+) -> Method[S, ManyColumns[T, U, Function[P, R]]]: ...
 @overload
 def dynamically(
     func: MethodOfThreeLists[S, T, OneResultPerItem[U], P, R],

@@ -8,7 +8,7 @@ from functools import partial, update_wrapper
 from inspect import Signature
 from typing import Any, ClassVar
 
-from batched._api.call_signature import signature_of_calls
+from batched._api.call_signature import LaterSignature, signature_of_calls
 from batched._core.options import where_taken
 
 
@@ -59,7 +59,10 @@ class ThroughClass:
             raise AttributeError(f"a batched method has no attribute {name!r}{where_taken(name)}")
         if name in self.batched_function.ways_to_call:
             way = partial(self._acall) if name == "acall" else partial(self._call, name)
-            return update_wrapper(way, getattr(self.batched_function, name))
+            update_wrapper(way, getattr(self.batched_function, name))
+            if not name.endswith("map"):
+                vars(way)["__signature__"] = LaterSignature(lambda: self.__signature__)
+            return way
         belonging = f"{self.batched_function.__qualname__}.{name}"
         raise AttributeError(f"each instance has its own {belonging}: use it on an instance")
 

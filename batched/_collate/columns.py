@@ -134,7 +134,8 @@ class ColumnCollator(ListCollator):
 
     def _refused(self, why: str) -> TypeError:
         """Return the error for arguments that the function itself would not accept."""
-        names = [name for name, at in self._signature.parameters.items() if at.kind not in _VARIADIC]
+        stars: dict[Any, str] = dict(zip(_VARIADIC, ("*", "**"), strict=True))
+        names = [stars.get(at.kind, "") + name for name, at in self._signature.parameters.items()]
         return TypeError(f"{self._name} takes the parameters {', '.join(names)}: {why}")
 
     def _setting_given(self, arguments: dict[str, Any], rest: dict[str, Any]) -> TypeError:

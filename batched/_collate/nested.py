@@ -6,12 +6,14 @@
 from __future__ import annotations
 
 import copy
+import reprlib
 from collections import UserDict, UserList, deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
 from batched._collate.libraries import Array, library_of
+from batched._collate.misanswers import remedy
 from batched._policy.out_of_memory import is_out_of_memory
 from batched.errors import ResultTypeError
 
@@ -56,9 +58,11 @@ def flatten(outputs: Any, leaves: list[Leaf], path: tuple[Any, ...] = ()) -> Sha
     else:
         kind = type(outputs).__qualname__
         # In a list, it may be the result for one row.
-        remedy = ": numpy.array(results, dtype=object) makes an array of results of any kind" if path else ""
+        told = ": numpy.array(results, dtype=object) makes an array of results of any kind"
+        if not path:
+            told = remedy(outputs) if isinstance(outputs, Awaitable | None) else f", {reprlib.repr(outputs)}"
         raise ResultTypeError(
-            f"{Leaf(path, None)} must be an array, or a dict, list or tuple of arrays, not {kind}{remedy}"
+            f"{Leaf(path, None)} must be an array, or a dict, list or tuple of arrays, not {kind}{told}"
         )
     if not children and not path:
         raise ResultTypeError(f"{Leaf(path, None)} is an empty {type(outputs).__qualname__}: it has no rows")

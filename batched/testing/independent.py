@@ -11,6 +11,7 @@ from numbers import Integral, Number
 from typing import Any, NamedTuple
 
 from batched._api.function import DecoratedFunction
+from batched._api.map import iterator_over
 from batched._collate.item_length import has_fields
 from batched._collate.nested import attributes
 from batched._collate.plain import PLAIN
@@ -63,7 +64,7 @@ def assert_independent(
         TypeError: The function streams, its answers cannot be compared, or its items can only be used once.
 
     """
-    items = list(items)
+    items = list(iterator_over(items, "assert_independent"))
     if len(items) < 2:  # noqa: PLR2004
         raise ValueError(f"items must be at least 2, got {len(items)}: one item has no others in its batch")
     trial = _Comparison(decorated(function, "assert_independent"), items, rtol, atol)

@@ -11,7 +11,7 @@ import pydoc
 import sys
 import types
 import warnings
-from typing import Any, get_type_hints
+from typing import Annotated, Any, get_type_hints
 
 import pytest
 
@@ -58,6 +58,10 @@ class Tokenizer:
 
     def unpack(self, outputs: list[int]) -> list[bytes]:
         return [bytes(output) for output in outputs]
+
+
+class Staged(Tokenizer):
+    named = batched.dynamically(Tokenizer.embed, prepare="tokenize")
 
 
 def local_class() -> Any:
@@ -136,19 +140,84 @@ def test_the_signature_of_a_method_with_stages_is_that_of_calls_through_its_clas
     def tokenize(texts: list[str]) -> tuple[str, ...]:
         return tuple(texts)
 
-    class Staged(Tokenizer):
+    class Several(Tokenizer):
         plain = batched.dynamically(Tokenizer.embed, prepare=tokenize)
         beside = batched.dynamically(Tokenizer.embed, prepare=Tokenizer.tokenize)
         named = batched.dynamically(Tokenizer.embed, prepare="tokenize", finish="unpack")
         finished = batched.dynamically(Tokenizer.embed, finish="unpack")
 
-    model = Staged()
+    model = Several()
     for way in ("plain", "beside", "named", "finished"):
-        through_class, on_instance = (inspect.signature(getattr(each, way)) for each in (Staged, model))
+        through_class, on_instance = (inspect.signature(getattr(each, way)) for each in (Several, model))
         assert [*through_class.parameters] == ["self", *on_instance.parameters]
         assert [*through_class.parameters.values()][1:] == [*on_instance.parameters.values()]
         assert through_class.return_annotation == on_instance.return_annotation
-    assert [*inspect.signature(Staged.plain).parameters] == ["self", "texts"]
+    assert [*inspect.signature(Several.plain).parameters] == ["self", "texts"]
+
+
+@batched.dynamically
+def pieces(prompts: list[str]) -> Any:
+    yield prompts
+
+
+@aio.dynamically
+def looped(texts: list[str]) -> list[int]:
+    return [len(text) for text in texts]
+
+
+TAKES_TEXTS = "(texts: str | list[str])"
+WAYS_TO_CALL = (
+    (embed.acall, TAKES_TEXTS),
+    (embed.options(deadline_ms=5000).acall, TAKES_TEXTS),
+    (embed.submit, TAKES_TEXTS),
+    (pieces.acall, "(prompts: str)"),
+    (pieces.stream, "(prompts: str)"),
+    (pieces.astream, "(prompts: str)"),
+    (looped.acall, TAKES_TEXTS),
+    (Model().embed.acall, TAKES_TEXTS),
+    (Model().embed.submit, TAKES_TEXTS),
+    (Model.embed.acall, "(self, texts: str | list[str])"),
+    (Model.embed.submit, "(self, texts: str | list[str])"),
+    (Model().of_class.acall, TAKES_TEXTS),
+    (Model.static.acall, TAKES_TEXTS),
+    (Model().looped.acall, TAKES_TEXTS),
+    (Staged().named.acall, "(texts: str | list[str], /)"),
+    (batched.dynamically(Tokenizer().tokenize).acall, "(texts: str | list[str], /)"),
+    (batched.dynamically(min).acall, "(*args: Any, **named: Any)"),
+)
+
+
+@pytest.mark.parametrize(("way", "takes"), WAYS_TO_CALL)
+def test_the_signature_of_each_way_to_call_is_that_of_calls(way: Any, takes: str) -> None:
+    """As FastAPI reads that of `Depends(embed.acall)`; `help` shows it."""
+    seen = inspect.signature(way)
+    assert str(seen.replace(return_annotation=seen.empty)).replace("'", "") == takes
+    if not isinstance(way, functools.partial):  # of which `help` shows no parameters
+        assert takes in shown(way).replace("'", "")
+
+
+def test_the_signature_of_a_way_to_call_is_read_when_it_is_looked_at() -> None:
+    """Decorating does not wait for it: an annotation may name what comes later."""
+
+    def function(items: Any) -> Any: ...
+
+    decorated = batched.dynamically(function)
+    function.__annotations__ = {"items": list[int], "return": list[str]}
+    seen = inspect.signature(decorated.acall)
+    assert seen == copy.copy(seen)
+    assert seen.return_annotation == str | list[str]
+    assert seen.bind(5).arguments == {"items": 5}
+    assert inspect.signature(decorated.submit).return_annotation == "Future[Any]"
+
+
+def test_what_is_beside_an_annotation_stays_there() -> None:
+    """Web frameworks read it."""
+
+    def function(items: Annotated[list[int], "query"]) -> list[int]:
+        return items
+
+    seen = inspect.signature(batched.dynamically(function).acall)
+    assert seen.parameters["items"].annotation == Annotated[int | list[int], "query"]
 
 
 def test_the_signature_names_the_ways_that_there_are() -> None:

@@ -119,6 +119,16 @@ def test_what_python_would_refuse_is_refused(flavour: Flavour, args: Any, named:
         flavour.call(fn, *args, **named)
 
 
+def test_parameters_for_any_number_of_columns_are_named(flavour: Flavour) -> None:
+    """With their stars: these may be all that a function has."""
+
+    def of_all(*columns: list[int], **named: list[int]) -> list[int]:
+        return columns[0]
+
+    with pytest.raises(TypeError, match=r"of_all takes the parameters \*columns, \*\*named: none was given"):
+        flavour.call(flavour.decorate(of_all, timeout_ms=0))
+
+
 @pytest.mark.parametrize(
     ("item", "remedy"),
     [

@@ -16,8 +16,12 @@ from tests.kit.optional import torch
 @pytest.mark.parametrize(
     ("outputs", "error", "message"),
     [
-        (None, TypeError, "its output must be an array, or a dict, list or tuple of arrays, not NoneType"),
-        (3, TypeError, "not int$"),
+        (
+            None,
+            TypeError,
+            "must be an array, or a dict, list or tuple of arrays, not NoneType: is a `return`",
+        ),
+        (3, TypeError, "not int, 3$"),
         (np.float64(3), TypeError, "not float64"),
         ("ab", TypeError, "not str"),
         (

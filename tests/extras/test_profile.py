@@ -202,6 +202,7 @@ def test_columns_coroutine_functions_and_decorated_ones() -> None:
     ("items", "options", "error", "says"),
     [
         ([], {}, ValueError, "at least one"),
+        (3, {}, TypeError, "must be a list of items, got 3"),
         (["a"], {"sizes": [0]}, ValueError, "at least 1"),
         (["a"], {"sizes": [1]}, ValueError, "one above 1"),
     ],

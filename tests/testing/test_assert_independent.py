@@ -489,6 +489,8 @@ def test_what_cannot_be_tried_is_refused() -> None:
         def embed(self, texts: list[str]) -> list[int]:
             return [len(text) for text in texts]
 
+    with pytest.raises(TypeError, match="takes a list of items, or another iterable, got 3"):
+        assert_independent(Model().embed, 3)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="at least 2, got 1"):
         assert_independent(lengths, ["one"])
     with pytest.raises(TypeError, match="streams"):

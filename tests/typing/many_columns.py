@@ -9,6 +9,9 @@ from __future__ import annotations
 from concurrent.futures import Future
 from typing import Any, assert_type
 
+import numpy as np
+import numpy.typing as npt
+
 import batched
 from batched import aio
 from batched.typing import Answers, AsyncAnswers
@@ -99,6 +102,46 @@ class Scorer:
         return [len(word) / number for word, number in zip(words, numbers, strict=True)]
 
 
+@batched.dynamically
+def three_to_rows(words: list[str], numbers: list[int], marks: list[bytes]) -> npt.NDArray[np.float32]:
+    return np.zeros((len(words), 3), np.float32)
+
+
+@batched.dynamically(batch_size=8)
+def three_with_errors(words: list[str], numbers: list[int], marks: list[bytes]) -> list[float | ValueError]:
+    return [len(word) / number for word, number in zip(words, numbers, strict=True)]
+
+
+@aio.dynamically
+async def looped_three_to_rows(a: list[str], b: list[int], c: list[bytes]) -> npt.NDArray[np.float32]:
+    return np.zeros((len(a), 3), np.float32)
+
+
+@aio.dynamically(batch_size=8)
+async def looped_three_with_errors(a: list[str], b: list[int], c: list[bytes]) -> list[float | ValueError]:
+    return [0.5 for _ in a]
+
+
+class Rows:
+    @batched.dynamically
+    def three(self, a: list[str], b: list[int], c: list[bytes]) -> npt.NDArray[np.float32]:
+        return np.zeros((len(a), 3), np.float32)
+
+    @batched.dynamically(batch_size=8)
+    def with_errors(self, a: list[str], b: list[int], c: list[bytes]) -> list[float | ValueError]:
+        return [0.5 for _ in a]
+
+    @aio.dynamically(batch_size=8)
+    async def looped(self, a: list[str], b: list[int], c: list[bytes]) -> npt.NDArray[np.float32]:
+        return np.zeros((len(a), 3), np.float32)
+
+    @aio.dynamically
+    async def looped_with_errors(
+        self, a: list[str], b: list[int], c: list[bytes]
+    ) -> list[float | ValueError]:
+        return [0.5 for _ in a]
+
+
 async def functions(words: list[str], numbers: list[int], marks: list[bytes]) -> None:
     assert_type(three("a", 1, b""), float)
     assert_type(three(words, numbers, marks), list[float])
@@ -163,6 +206,20 @@ async def methods(model: Scorer, words: list[str], numbers: list[int], marks: li
     assert_type(model.of_class("a", 1, b""), float)
     assert_type(Scorer.of_class(words, numbers, marks), list[float])
     assert_type(await model.looped("a", 1, b""), float)
+
+
+async def rows_and_errors(model: Rows, words: list[str], numbers: list[int], marks: list[bytes]) -> None:
+    """A row of an array is an array, and an error in the annotation is raised, so it is no result."""
+    assert_type(three_to_rows("a", 1, b""), npt.NDArray[np.float32])
+    assert_type(three_to_rows(words, numbers, marks), list[npt.NDArray[np.float32]])
+    assert_type(three_with_errors("a", 1, b""), float)
+    assert_type(three_with_errors(words, numbers, marks), list[float])
+    assert_type(await looped_three_to_rows("a", 1, b""), npt.NDArray[np.float32])
+    assert_type(await looped_three_with_errors(words, numbers, marks), list[float])
+    assert_type(model.three("a", 1, b""), npt.NDArray[np.float32])
+    assert_type(model.with_errors("a", 1, b""), float)
+    assert_type(await model.looped("a", 1, b""), npt.NDArray[np.float32])
+    assert_type(await model.looped_with_errors(words, numbers, marks), list[float])
 
 
 def wrong_columns() -> None:

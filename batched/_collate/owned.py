@@ -18,6 +18,7 @@ from batched._collate.libraries import (
     is_one_of,
     is_plain_array,
     library_of_type,
+    type_named,
 )
 from batched._collate.nested import CONTAINERS, parts_of, with_parts
 from batched._collate.own_copies import (
@@ -33,6 +34,7 @@ from batched._collate.own_copies import (
 from batched._collate.plain import PLAIN, are_plain, hashed, kinds_of
 
 _DEEPEST = 3  # containers and models, one in the other
+_LARGE = 10_000  # elements: to copy a smaller frame takes less time than to find out whether it is a part
 
 
 def owned(rows: list[Any]) -> list[Any]:
@@ -103,8 +105,7 @@ class _Rows:
         if is_like_an_array(kind):
             return self._of_arrays(_shows_memory, methodcaller("copy"), id, 0)
         if is_one_of(kind, PANDAS):
-            # To find out whether a small frame is part of a larger one takes longer than to copy it.
-            return if_it_can(self._of_arrays(lambda _: True, methodcaller("copy"), id, depth))
+            return if_it_can(self._of_arrays(_may_be_part, methodcaller("copy"), id, depth))
         return copy_of_memory if issubclass(kind, memoryview) else None
 
     def _of_arrays(
@@ -143,3 +144,19 @@ class _Rows:
 def _shows_memory(row: Any) -> bool:
     """Whether what is like an array shows the memory of another object. An image is read-only then."""
     return row.base is not None if hasattr(row, "base") else bool(row.readonly)
+
+
+def _may_be_part(table: Any) -> bool:
+    """Whether a frame or column of pandas is small, or may show memory that is not its own.
+
+    Of a frame, the first column tells. Where that is no array of numpy, nothing does.
+    """
+    if table.size < _LARGE:
+        return True
+    column = table if table.ndim == 1 else table.iloc[:, 0]
+    memory: Any = column.values
+    most = memory.nbytes * (table.size // len(table))
+    array: Any = type_named("numpy", "ndarray")
+    while type(memory) is array and memory.base is not None:
+        memory = memory.base
+    return type(memory) is not array or memory.nbytes > most

@@ -77,7 +77,7 @@ def _steps(stats: Stats, options: Options) -> Iterator[str]:
     """Say how full the steps of batches are that are refilled, and what would fill them."""
     yield f"The median step took {short(stats.processing_time.percentile(50) * 1000)} ms."
     mean, most = stats.batch_size.mean, options.batch_size
-    yield f"Steps had {mean:.1f} items on average, out of a possible {most}."
+    yield f"Steps had {mean:.1f} items on average, {_of_most(mean, most)}."
     if stats.fits_memory is not None and stats.fits_memory < most:
         yield _fits(stats.fits_memory)
     taken = stats.occupancy
@@ -257,6 +257,13 @@ def _padding(stats: Stats) -> str:
     return f"padded to their longest item, batches were {stats.padding.waste_percent:.0f}% padding"
 
 
+def _of_most(mean: float, most: int, full: str = "") -> str:
+    """Say how many items are possible; batches may have begun before `batch_size` was changed."""
+    if mean > most:
+        return f"as some began before batch_size was {most}"
+    return f"out of a possible {most}{full}"
+
+
 def _size(stats: Stats, options: Options) -> Iterator[str]:
     """Say how large batches are, and what would make them better."""
     most, mean, fits, best = (
@@ -268,7 +275,8 @@ def _size(stats: Stats, options: Options) -> Iterator[str]:
     full = stats.closed.get(StartReason.FULL, 0) / stats.total_batches
     # Of those that started as enough items waited, some took fewer: the others would have been late, say.
     had_most = 1.0 - stats.batch_size.at_most(most - 1) / max(stats.batch_size.count, 1)
-    yield f"Batches have {mean:.1f} items on average, out of a possible {most}; {had_most:.0%} started full."
+    of_most = _of_most(mean, most, f"; {had_most:.0%} started full")
+    yield f"Batches have {mean:.1f} items on average, {of_most}."
     if stats.total_batches >= _LEAST_BATCHES and stats.copies_percent > _MANY_COPIES:
         yield (
             f"{stats.copies_percent:.0f}% of what the function was given were copies, to fill batches up to "

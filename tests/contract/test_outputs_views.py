@@ -506,6 +506,25 @@ def test_rows_of_a_table_keep_no_other_rows(flavour: Flavour, kind: str, nest: A
 
 
 @pytest.mark.libraries
+@pytest.mark.parametrize("rows", [1_000, 20_000], ids=["small", "large"])
+@pytest.mark.parametrize("kind", ["frame", "column", "mixed", "part", "column of two"])
+def test_a_large_table_is_copied_only_if_it_is_a_part(flavour: Flavour, kind: str, rows: int) -> None:
+    """To copy a million numbers takes a hundred times as long as a look at them; a small table is copied."""
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"a": np.zeros(2 * rows), "b": np.ones(2 * rows)})
+    table = {
+        "frame": lambda: frame,
+        "column": lambda: frame[["a"]].copy()["a"],
+        "mixed": lambda: frame.assign(text="x"),
+        "part": lambda: frame.iloc[:rows],
+        "column of two": lambda: frame["b"],
+    }[kind]()
+    answer = flavour.call(flavour.decorate(lambda xs: [table for _ in xs], timeout_ms=0), 1)
+    assert answer.equals(table)
+    assert (answer is table) == (rows == 20_000 and kind in {"frame", "column", "mixed"})
+
+
+@pytest.mark.libraries
 @pytest.mark.parametrize("kind", ["frame", "column"])
 def test_rows_of_a_table_without_an_array_of_numpy_keep_no_other_rows(flavour: Flavour, kind: str) -> None:
     """Of categories, for example: there is no memory that tells whether they are parts."""

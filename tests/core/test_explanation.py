@@ -366,6 +366,11 @@ CHANGED = [
         },
         {"batch_size": 4},
     ),
+    Example(
+        "Batches have 20.0 items on average, as some began before batch_size was 4.",
+        {"total_batches": 110, "batch_size": sizes(of_10=55, of_30=55), "configured": stats()},
+        {"batch_size": 4},
+    ),
 ]
 EXAMPLES = [*COSTS, *STAGES, *LENGTH, *SIZE, *WAITS, *LOSSES, *CHANGED]
 

@@ -105,6 +105,9 @@ class _Checks:
                 number(count) > 0
             ),
             r"Batches have (\S+) items on average, out of a possible (\S+); (\S+)% started full\.": self.sizes,  # noqa: E501  one sentence
+            r"Batches have (\S+) items on average, as some began before batch_size was (\S+)\.": (
+                lambda mean, most: number(mean) > number(most) == self.options.batch_size and workload.changes
+            ),
             r"Batches have at most (\S+) items?, because larger ones ran out of memory\.": lambda most: (
                 number(most) == self.stats.fits_memory < self.options.batch_size
                 and any(run.failed and run.size > number(most) for run in self.all_runs)

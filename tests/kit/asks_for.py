@@ -58,6 +58,7 @@ ASKS_FOR: dict[str, tuple[str, ...]] = {
         "test_a_stream_that_is_closed_while_it_waits_never_runs",
         "test_the_place_of_a_caller_that_leaves_is_free_at_the_next_step",
         "test_pieces_that_are_not_taken_end_by_themselves",
+        "test_pieces_that_came_in_time_are_there_after_the_deadline",
         # The deadline of the server is later, by the time on the way.
         "test_a_deadline_holds_for_a_list_of_mixed_keys",
         # There it waits for room in the server.

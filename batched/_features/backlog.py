@@ -286,7 +286,7 @@ class Backlog(Feature):
         large_s = (self._items - self._small) / cycle_s * shared if cycle_s else 0.0
         most = size if queue.large_limit is None else queue.large_limit
         takes_s, credit = 0.0, queue.saved
-        start = max(now, self._free_at) - now
+        start = self._starts_at(0, 1, 1, now)[0] - now
         small += each_s * start
         for _ in range(_LOOK_AHEAD):
             credit = min(credit + size * RESERVE, max(queue.saved, size * RESERVE))
@@ -299,7 +299,7 @@ class Backlog(Feature):
             done += part
             if left < _LEAST:
                 return start + takes_s + batch_s * self._extra.until_answer
-            last_s = batch_s / self.river.slots * self._extra.factor
+            last_s = batch_s / self.river.slots * self._extra.factor + self._between_s()
             takes_s += last_s
             # Of what is done others have their share, though more may seem to come than is done.
             others = min(large_s * last_s, part * shared)
@@ -308,6 +308,10 @@ class Backlog(Feature):
             credit = max(credit - part, 0.0)
             small += each_s * last_s - taken
         return start + takes_s * total / done
+
+    def _between_s(self) -> float:
+        """Return how long the workers do something else between two batches."""
+        return 0.0
 
     def door(self, call: Call, now: float) -> None:
         """Raise an `OverloadError` if `call`, which has a deadline, cannot be answered in time."""
@@ -462,10 +466,8 @@ class SharedBacklog(Backlog):
         if is_alone and self._workers.free_at(now) > now:  # it waits for batches of other functions
             self._judge(call, now)
 
-    def _large_wait_s(self, items: int, ahead: int, now: float) -> float:
-        batches = ceil((ahead + items) / self._full_of_lists())
-        start = max(now, self._free_at)
-        return super()._large_wait_s(items, ahead, now) + self._later(start, batches - 1, now) - start
+    def _between_s(self) -> float:
+        return self._workers.lag_s
 
     def is_free(self, now: float, items: int = 0) -> bool:
         """Whether calls may run though they seem late; not while other functions have all workers."""

@@ -7,6 +7,7 @@ import pytest
 from batched import OverloadError
 from batched._features.backlog import Backlog
 from tests.kit.known_service import FULL, FULL_S, Service, cost
+from tests.kit.simulated_callers import Callers
 
 
 class Workers:
@@ -57,9 +58,20 @@ def test_batches_of_others_run_between_its_own(workers: Workers, items: int) -> 
 def test_so_they_do_before_the_batches_of_a_large_call(workers: Workers) -> None:
     """It runs batch by batch."""
     service = Service(workers=workers, small_batch_threshold=1)
+    service.now += 1e6  # single calls have stopped coming
     alone = wait_s(service, 10 * FULL)
     workers.lag_s = 0.3
     assert wait_s(service, 10 * FULL) == pytest.approx(alone + 9 * 0.3, rel=0.01)
+
+
+@pytest.mark.parametrize("load", [0.2, 0.35, 0.45])
+def test_single_calls_come_while_others_run(workers: Workers, load: float) -> None:
+    """A list beside busy single calls was told a third of its wait, as if batches were its alone."""
+    callers = Callers(load, workers=workers)
+    workers.lag_s = FULL_S  # half of the time is left
+    callers.poisson(0.3, 40)
+    callers.run(80.0)
+    assert 0.7 < callers.ratio(40) < 1.3
 
 
 def test_a_call_that_others_make_late_is_refused_at_once(workers: Workers) -> None:

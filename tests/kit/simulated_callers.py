@@ -28,6 +28,7 @@ class Callers:
         """Of each call its size, the wait that was expected, and that which it had."""
         self.back: list[bool] = []
         """Of each call that came back after `retry_after_s`, whether it was let in."""
+        self._workers = options.get("workers")  # after each batch they run others for `lag_s`
         self._random = Random(1)
         self._failing = failing
         self._bad: set[Call] = set()
@@ -92,6 +93,9 @@ class Callers:
             for call in done:
                 if call in self._expected:
                     self.waits.append((call.size, self._expected.pop(call), service.now - call.arrived))
+            if self._workers is not None:
+                self._workers.free = service.now + self._workers.lag_s
+                self._pass(self._workers.free)
 
     def begin_anew(self, failing: float) -> None:
         """Forget the waits of all calls that have come so far; of later ones so many fail."""

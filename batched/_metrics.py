@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from statistics import fmean
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from batched._core.counters import Counters
 from batched._core.options import Options
@@ -156,8 +156,39 @@ WORKERS: dict[str, tuple[str, Callable[[FunctionShare], float]]] = {
     "worker_batches": ("Batches that a shared worker has run, by function", lambda share: share.batches),
     "worker_busy_seconds": ("Seconds that these took", lambda share: share.seconds),
 }
-READY = "worker_ready"
-READY_TEXT = "Whether a shared worker has its state: 1 or 0"
+
+
+class Metric(NamedTuple):
+    """A metric that is no histogram, with its figures by the values of its labels."""
+
+    name: str
+    text: str
+    labels: tuple[str, ...]
+    figures: Iterable[tuple[tuple[str, ...], float]]
+    is_gauge: bool = False
+
+
+def metrics(
+    batchers: Mapping[str, Live],
+    totals: Mapping[str, Totals],
+    workers: Mapping[tuple[str, str, str, str], float],
+    ready: Mapping[tuple[str, str], int],
+) -> Iterator[Metric]:
+    """Return all metrics but the histograms, of what `History.read` and `read_workers` return."""
+    for metric, (text, _) in COUNTERS.items():
+        yield Metric(metric, text, ("name",), [((name,), of[metric, ""]) for name, of in totals.items()])
+    for metric, (text, label, values, _) in LABELLED.items():
+        counts = [((name, str(each)), of[metric, each]) for name, of in totals.items() for each in values]
+        yield Metric(metric, text, ("name", label), counts)
+    for metric, (text, figure_of) in GAUGES.items():
+        found = [((name,), figure_of(each)) for name, each in batchers.items()]
+        known = [(labels, figure) for labels, figure in found if figure is not None]
+        yield Metric(metric, text, ("name",), known, is_gauge=True)
+    for metric, (text, _) in WORKERS.items():
+        shares = [(tuple(labels), figure) for (of, *labels), figure in workers.items() if of == metric]
+        yield Metric(metric, text, ("workers", "worker", "name"), shares)
+    text = "Whether a shared worker has its state: 1 or 0"
+    yield Metric("worker_ready", text, ("workers", "worker"), [*ready.items()], is_gauge=True)
 
 
 class History:

@@ -24,25 +24,13 @@ from batched._core.halves import Aside
 from batched._drivers.listeners import ignore, listen
 from batched._locks import Freed, Guard
 from batched._logs import log_error
-from batched._metrics import (
-    COUNTERS,
-    GAUGES,
-    HISTOGRAMS,
-    LABELLED,
-    READY,
-    READY_TEXT,
-    WORKERS,
-    History,
-    Totals,
-    printable,
-    read_workers,
-)
+from batched._metrics import HISTOGRAMS, History, Metric, metrics, printable, read_workers
 from batched._parts.stages import Steps
 
 try:
-    from opentelemetry import metrics, trace
+    from opentelemetry import trace
     from opentelemetry.context import Context
-    from opentelemetry.metrics import CallbackOptions, Histogram, Meter, MeterProvider, Observation
+    from opentelemetry.metrics import CallbackOptions, Histogram, Meter, MeterProvider, Observation, get_meter
     from opentelemetry.trace import Link, Span, SpanContext, StatusCode, Tracer, TracerProvider
 except ModuleNotFoundError as _missing:
     raise ImportError(
@@ -79,7 +67,7 @@ def instrument(
         tracer = trace.get_tracer("batched", tracer_provider=tracer_provider)
         _own.append(Batch.run)
         Batch.run = _traces(Batch.run, tracer)  # type: ignore[method-assign, assignment]
-        meter = metrics.get_meter("batched", meter_provider=meter_provider)
+        meter = get_meter("batched", meter_provider=meter_provider)
         _measure(meter)
         _told.append(_histograms(meter))
         listen(_told[0])
@@ -334,77 +322,30 @@ class _Figures:
 
     def __init__(self) -> None:
         self._history = History()
-        self._gauges: dict[str, dict[str, float | None]] = {}
-        self._totals: dict[str, Totals] = {}
-
-    def read(self) -> None:
-        """Read anew."""
-        batchers, self._totals = self._history.read()
         # Not the batchers: they would be kept until the next collection, which would find them again.
-        self._gauges = {
-            metric: {name: figure_of(live) for name, live in batchers.items()}
-            for metric, (_, figure_of) in GAUGES.items()
-        }
+        self._metrics: dict[str, Metric] = {}
 
-    def counters(self, metric: str, _: CallbackOptions, *, reads: bool) -> Iterable[Observation]:
-        """Return a counter of each name."""
+    def observe(self, name: str, _: CallbackOptions, *, reads: bool) -> Iterable[Observation]:
+        """Return the figures of a metric, as far as they are known."""
         if reads:
-            self.read()
-        return [Observation(totals[metric, ""], {"name": name}) for name, totals in self._totals.items()]
-
-    def labelled(
-        self, metric: str, label: str, values: list[str], _: CallbackOptions
-    ) -> Iterable[Observation]:
-        """Return a counter of each name and value of a label."""
+            found = metrics(*self._history.read(), *read_workers())
+            self._metrics = {metric.name: metric for metric in found}
+        if (metric := self._metrics.get(name)) is None:
+            return []
         return [
-            Observation(totals[metric, value], {"name": name, label: value})
-            for name, totals in self._totals.items()
-            for value in values
+            Observation(figure, dict(zip(metric.labels, labels, strict=True)))
+            for labels, figure in metric.figures
         ]
-
-    def gauges(self, metric: str, _: CallbackOptions) -> Iterable[Observation]:
-        """Return a gauge of each name, as far as it is known."""
-        found = self._gauges.get(metric, {})
-        return [Observation(figure, {"name": name}) for name, figure in found.items() if figure is not None]
 
 
 def _measure(meter: Meter) -> None:
     """Have the metrics that can be read at any time read when they are collected."""
     figures = _Figures()
-    for at, (metric, (text, _)) in enumerate(COUNTERS.items()):
+    for at, metric in enumerate(metrics({}, {}, {}, {})):
         reads = at == 0  # instruments are asked in the order in which they were made
-        meter.create_observable_counter(
-            f"batched.{metric}", [partial(figures.counters, metric, reads=reads)], description=text
-        )
-    for metric, (text, label, values, _) in LABELLED.items():
-        told = partial(figures.labelled, metric, label, [*map(str, values)])
-        meter.create_observable_counter(f"batched.{metric}", [told], description=text)
-    for metric, (text, _) in GAUGES.items():
-        meter.create_observable_gauge(
-            f"batched.{metric}", [partial(figures.gauges, metric)], description=text
-        )
-    for metric, (text, _) in WORKERS.items():
-        meter.create_observable_counter(f"batched.{metric}", [partial(_of_workers, metric)], description=text)
-    meter.create_observable_gauge(f"batched.{READY}", [_ready_workers], description=READY_TEXT)
-
-
-def _of_workers(metric: str, _: CallbackOptions) -> Iterable[Observation]:
-    """Return a counter of each shared worker, by function."""
-    totals, _ready = read_workers()
-    return [
-        Observation(figure, {"workers": workers, "worker": worker, "name": name})
-        for (of, workers, worker, name), figure in totals.items()
-        if of == metric
-    ]
-
-
-def _ready_workers(_: CallbackOptions) -> Iterable[Observation]:
-    """Return which shared workers have their state."""
-    _totals, ready = read_workers()
-    return [
-        Observation(number, {"workers": workers, "worker": worker})
-        for (workers, worker), number in ready.items()
-    ]
+        create = meter.create_observable_gauge if metric.is_gauge else meter.create_observable_counter
+        told = partial(figures.observe, metric.name, reads=reads)
+        create(f"batched.{metric.name}", [told], description=metric.text)
 
 
 def _histograms(meter: Meter) -> Callable[[BatchRecord], None]:

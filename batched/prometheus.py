@@ -19,26 +19,14 @@ collectors. So have each worker serve a page on its own port, and have Prometheu
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from itertools import product
+from collections.abc import Iterable, Iterator
 
-from batched._metrics import (
-    COUNTERS,
-    GAUGES,
-    HISTOGRAMS,
-    LABELLED,
-    READY,
-    READY_TEXT,
-    WORKERS,
-    History,
-    Live,
-    Totals,
-    read_workers,
-)
+from batched._metrics import HISTOGRAMS, History, Metric, Totals, metrics, read_workers
 
 try:
     from prometheus_client import REGISTRY, CollectorRegistry
-    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+    from prometheus_client.core import Metric as Family
 except ModuleNotFoundError as _missing:
     raise ImportError(
         f"batched.prometheus needs {_missing.name}: pip install prometheus-client", name=_missing.name
@@ -77,51 +65,28 @@ class Collector:
             )
             raise
 
-    def describe(self) -> Iterable[Metric]:
+    def describe(self) -> Iterable[Family]:
         """Return the metrics without any figures, so that registering reads nothing."""
-        return [*_families({}, {}), *_families_of_workers({}, {})]
+        return [*map(_family, metrics({}, {}, {}, {})), *_histograms({})]
 
-    def collect(self) -> Iterable[Metric]:
+    def collect(self) -> Iterable[Family]:
         """Return the metrics of all live batchers. A batcher that cannot be read is logged and left out."""
-        return [*_families(*self._history.read()), *_families_of_workers(*read_workers())]
+        batchers, totals = self._history.read()
+        return [*map(_family, metrics(batchers, totals, *read_workers())), *_histograms(totals)]
 
 
-def _families(batchers: dict[str, Live], totals: dict[str, Totals]) -> Iterator[Metric]:
-    for metric, (text, _) in COUNTERS.items():
-        counter = CounterMetricFamily(f"batched_{metric}", text, labels=["name"])
-        for name, figures in totals.items():
-            counter.add_metric([name], figures[metric, ""])
-        yield counter
-    for metric, (text, label, values, _) in LABELLED.items():
-        counter = CounterMetricFamily(f"batched_{metric}", text, labels=["name", label])
-        for (name, figures), value in product(totals.items(), values):
-            counter.add_metric([name, value], figures[metric, value])
-        yield counter
+def _family(metric: Metric) -> Family:
+    kind = GaugeMetricFamily if metric.is_gauge else CounterMetricFamily
+    family = kind(f"batched_{metric.name}", metric.text, labels=metric.labels)
+    for labels, figure in metric.figures:
+        family.add_metric(labels, figure)
+    return family
+
+
+def _histograms(totals: dict[str, Totals]) -> Iterator[Family]:
     for metric, (text, bounds, _) in HISTOGRAMS.items():
         histogram = HistogramMetricFamily(f"batched_{metric}", text, labels=["name"])
         for name, figures in totals.items():
             buckets = [(bound, figures[metric, bound]) for bound in (*map(str, bounds), "+Inf")]
             histogram.add_metric([name], buckets, figures[metric, "sum"])
         yield histogram
-    for metric, (text, figure_of) in GAUGES.items():
-        gauge = GaugeMetricFamily(f"batched_{metric}", text, labels=["name"])
-        for name, each in batchers.items():
-            if (figure := figure_of(each)) is not None:
-                gauge.add_metric([name], figure)
-        yield gauge
-
-
-def _families_of_workers(
-    totals: Mapping[tuple[str, str, str, str], float], ready: Mapping[tuple[str, str], int]
-) -> Iterator[Metric]:
-    """Return the metrics of shared workers."""
-    for metric, (text, _) in WORKERS.items():
-        counter = CounterMetricFamily(f"batched_{metric}", text, labels=["workers", "worker", "name"])
-        for (of, *labels), figure in totals.items():
-            if of == metric:
-                counter.add_metric(labels, figure)
-        yield counter
-    gauge = GaugeMetricFamily(f"batched_{READY}", READY_TEXT, labels=["workers", "worker"])
-    for (name, worker_name), number in ready.items():
-        gauge.add_metric([name, worker_name], number)
-    yield gauge

@@ -1,6 +1,6 @@
 """All that is decided: which calls share a batch, when it starts, and what becomes of them.
 
-Pure: a driver tells the time and does the waiting. Callers put calls into the inbox, a part of it; a
+Pure: a driver tells the time and does the waiting. Callers put calls into the inbox, `arriving`; a
 driver asks `next` for the batch to run, or for how long to wait, and reports the batch by `finish` or `fail`.
 After each step it takes the `effects`.
 
@@ -10,6 +10,7 @@ behind a running batch. All but the inbox needs the lock of the driver.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from math import inf
 from operator import attrgetter
@@ -25,7 +26,6 @@ from batched._core.first import First
 from batched._core.gate import SHORT_S, Gate
 from batched._core.halves import Aside, Half
 from batched._core.hooks import HOOKS, Feature, Run
-from batched._core.inbox import Inbox
 from batched._core.keyed_queues import KeyedQueues
 from batched._core.keys import KnownKeys, fault_of, keys_of
 from batched._core.lessons import NOTHING, Lessons, of_all
@@ -45,7 +45,7 @@ NewQueue: TypeAlias = Callable[[int, int], Queue | KeyedQueues]
 """Makes the queue, from `batch_size` and `small_batch_threshold`."""
 
 
-class Batcher(Inbox):
+class Batcher:
     """The way of each call: it arrives, waits in the queue, runs in a batch, has its answer.
 
     It knows an order, the queue, and a time, the window; what else takes part are `features`, of which it has
@@ -54,10 +54,22 @@ class Batcher(Inbox):
     """
 
     # Of an object that has more than 30 attributes in its `__dict__`, Python looks up each method anew.
-    __slots__ = ("__dict__", "__weakref__", "slots", *(f"_{hook}" for hook in HOOKS))
+    __slots__ = (
+        "__dict__",
+        "__weakref__",
+        "arrive",
+        "arrive_all",
+        "arriving",
+        "batch_s",
+        "later",
+        "leave",
+        "leaving",
+        "slots",
+        "until",
+        "wake_after",
+        *(f"_{hook}" for hook in HOOKS),
+    )
 
-    until: float
-    wake_after: int | None
     _door: tuple[Callable[[Call, float], None], ...]
     _queued: tuple[Callable[[list[Call]], None], ...]
     _look: tuple[Callable[[float], None], ...]
@@ -80,7 +92,26 @@ class Batcher(Inbox):
         *,
         features: Sequence[Feature] = (),
     ) -> None:
-        super().__init__()
+        self.arriving: list[Call] = []
+        self.arrive: Callable[[Call], None] = self.arriving.append
+        """Note a call that has come. (The list's own method, as a method of ours would cost more than it.)"""
+        self.arrive_all: Callable[[list[Call]], None] = self.arriving.extend
+        """Note calls that have come together, in one step."""
+        self.leaving: deque[Call] = deque()
+        """Calls that are to be dropped: their callers have left."""
+        self.leave: Callable[[Call], None] = self.leaving.append
+        """Note that the caller of a call has left. The garbage collector may do so, at any moment."""
+        self.later: deque[Callable[[], None]] = deque()
+        """What callers want to have done with the lock, before calls that arrive later are queued."""
+        self.batch_s: float = 0.0
+        """The least seconds that a batch takes, as far as they are known."""
+        self.wake_after: int | None = None
+        """So many calls in `arriving` are reason to wake the driver before `until`.
+
+        None: the driver is about to look by itself. 0: there is no worker thread, and the call starts one.
+        """
+        self.until: float = 0.0
+        """When the driver looks in any case, if calls wait."""
         self._features = features
         self.options: Options = options
         self._name = name
@@ -190,6 +221,18 @@ class Batcher(Inbox):
         self.admit_waiting()
 
     # -- calls come ---------------------------------------------------------------------------------------
+
+    def wakes(self, call: Call) -> bool:
+        """Whether `call`, which has just been added to `arriving`, is reason to look at once."""
+        after = self.wake_after
+        return after is not None and (
+            len(self.arriving) >= after
+            or call.size > 1
+            or (
+                call.deadline is not None
+                and min(call.latest_start(), call.deadline - self.batch_s) < self.until
+            )
+        )
 
     def take_in(self) -> None:
         """Queue the calls that have arrived, and drop those that leave; callers may be adding to both."""

@@ -208,6 +208,8 @@ def test_a_second_one_says_that_one_is_enough(registry: CollectorRegistry) -> No
     assert any("Create it once, or give each app a registry" in note for note in caught.value.__notes__)
     other = CollectorRegistry()
     Collector(other)
+    fn = batched.dynamically(list)  # with no batcher alive a page is empty
+    assert fn(1) == 1
     assert page(other)
 
 

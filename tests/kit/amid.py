@@ -15,7 +15,7 @@ from batched._core.stream_batcher import StreamBatcher
 from batched._features.isolation import Isolation
 
 # What needs no lock: making a batcher, and what callers ask of it.
-FREE = {"__init__", "_begin", "ahead", "begin", "_ask_doors", "feature", "follow", "resize"}
+FREE = {"__init__", "_begin", "ahead", "begin", "_ask_doors", "feature", "follow", "resize", "wakes"}
 OF_BATCHES = ("answer", "fail", "prune")
 
 

@@ -1,4 +1,4 @@
-"""Where calls arrive, and whether they wake the driver."""
+"""Where calls arrive at a batcher, and whether they wake the driver."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from typing import Any
 import pytest
 
 import batched
-from batched._core.inbox import Inbox
+from batched._core.batcher import Batcher
+from batched._core.counters import Counters
+from batched._core.options import Options
+from batched._core.queue import Queue
 from tests.kit.calls import single
 from tests.kit.gate import PATIENCE_S, Gate, until
 from tests.kit.kept import batchers
@@ -16,14 +19,15 @@ from tests.kit.kept import batchers
 
 def test_calls_that_come_together_arrive_as_each_alone_does() -> None:
     """In their order, behind those that are there; enough of them wake the driver."""
-    inbox = Inbox()
+    collator: Any = None  # nothing runs
+    batcher = Batcher(Options(), Queue, collator, "f", Counters())
     calls = [single() for _ in range(4)]
-    inbox.arrive(calls[0])
-    inbox.wake_after = 4
-    assert not inbox.wakes(calls[0])
-    inbox.arrive_all(calls[1:])
-    assert inbox.arriving == calls
-    assert inbox.wakes(calls[3])
+    batcher.arrive(calls[0])
+    batcher.wake_after = 4
+    assert not batcher.wakes(calls[0])
+    batcher.arrive_all(calls[1:])
+    assert batcher.arriving == calls
+    assert batcher.wakes(calls[3])
 
 
 def test_a_refused_call_takes_no_wake_up_along(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -33,14 +37,14 @@ def test_a_refused_call_takes_no_wake_up_along(monkeypatch: pytest.MonkeyPatch) 
     (batcher,) = batchers(fn)
     until(lambda: batcher.wake_after == 1)
     inside, refused = threading.Event(), threading.Event()
-    wakes = Inbox.wakes
+    wakes = Batcher.wakes
 
-    def pausing(inbox: Inbox, call: Any) -> bool:
+    def pausing(batcher: Batcher, call: Any) -> bool:
         inside.set()
         assert refused.wait(PATIENCE_S)
-        return wakes(inbox, call)
+        return wakes(batcher, call)
 
-    monkeypatch.setattr(Inbox, "wakes", pausing)
+    monkeypatch.setattr(Batcher, "wakes", pausing)
     answers: list[int] = []
     caller = threading.Thread(target=lambda: answers.append(fn(1)), daemon=True)
     caller.start()

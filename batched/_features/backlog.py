@@ -434,9 +434,10 @@ class Backlog(Feature):
         self._without_room += items
         # No batch has more items than may wait.
         size = min(self._full, max(most, items))
-        each_s = self._each_s(size)
-        left_s = max(self._free_at - self._now, 0.0)
-        missing_s, takes_s, cycle_s = too_many * each_s, items * each_s, size * each_s
+        cycle_s = size * self._each_s(size) + self._between_s()
+        each_s = cycle_s / size
+        left_s = self._starts_at(0, 1, size, self._now)[0] - self._now
+        missing_s, takes_s = too_many * each_s, items * each_s
         return self._coming_back.room_after_s(missing_s, takes_s, left_s, cycle_s, self._now)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from statistics import fmean
+
 import pytest
 
 from batched import OverloadError
@@ -72,6 +74,20 @@ def test_single_calls_come_while_others_run(workers: Workers, load: float) -> No
     callers.poisson(0.3, 40)
     callers.run(80.0)
     assert 0.7 < callers.ratio(40) < 1.3
+
+
+@pytest.mark.parametrize("size", [1, 20])
+@pytest.mark.parametrize("lag", [0.5, 1.0, 4.0])
+def test_most_that_come_back_to_a_full_queue_find_room(workers: Workers, lag: float, size: int) -> None:
+    """They came back as if the workers ran no other function."""
+    callers = Callers(0.0, workers=workers, max_queue_size=4 * FULL)
+    workers.lag_s = lag * FULL_S
+    for second in range(0, 100, 10):
+        for _ in range(6 * FULL // size):
+            callers.at(callers.service.now + second, lambda: callers.enter(size))
+    callers.run(120.0)
+    assert len(callers.back) > 10
+    assert fmean(callers.back) > 0.9
 
 
 def test_a_call_that_others_make_late_is_refused_at_once(workers: Workers) -> None:

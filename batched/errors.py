@@ -107,10 +107,9 @@ def copied(error: BaseException, *, is_own: bool = False) -> BaseException:
         twin = _twin(error)
         put = partial(object.__setattr__, twin)  # the class may have a `__setattr__` of its own
         _args.__set__(twin, _args.__get__(error))
-        vars(twin).update(vars(error))
+        for name, value in vars(error).items():  # a caller may add to a list, but to that of no other caller
+            vars(twin)[name] = copy.copy(value) if type(value) in _CHANGEABLE else value
         _copy_members(error, twin)
-        if notes := vars(error).get("__notes__"):  # not by name: a `__getattr__` may raise anything
-            put("__notes__", list(notes))
         put("__cause__", error.__cause__)
         put("__context__", error.__context__)
         put("__suppress_context__", error.__suppress_context__)
@@ -133,12 +132,16 @@ def _twin(error: BaseException) -> BaseException:
             twin = copy.copy(error)
             if twin is not error and type(twin) is cls and str(twin) == str(error):
                 return twin
-    made = _made(cls, _given(error, builtin))
+    given = _given(error, builtin)
+    if isinstance(error, BaseExceptionGroup):  # callers may raise these too
+        given = error.message, [copied(each, is_own=True) for each in error.exceptions]
+    made = _made(cls, given)
     if native is not builtin and str(made) != str(error):
         raise TypeError(cls)
     return made
 
 
+_CHANGEABLE = frozenset({list, dict, set})
 _args: Any = vars(BaseException)["args"]  # Python's own, whatever the class has in its place
 _errno: Any = vars(OSError)["errno"].__get__
 _strerror: Any = vars(OSError)["strerror"].__get__

@@ -93,6 +93,23 @@ def test_copies_are_equal_in_all_but_identity(error: BaseException) -> None:
         assert getattr(twin, name, None) == getattr(error, name, None)
 
 
+def test_what_one_caller_adds_to_its_copy_is_in_no_other() -> None:
+    """To a list, dict or set of the error, or to one of the errors of a group, which it may raise too."""
+    error: Any = ValueError("two fields")
+    error.fields, error.told, error.seen = ["a"], {"a": 1}, {"a"}
+    group = ExceptionGroup("inner", [ExceptionGroup("innermost", [error])])
+    mine: Any = copied(group).exceptions[0].exceptions[0]  # type: ignore[attr-defined]
+    assert (type(mine), mine.args, vars(mine)) == (ValueError, error.args, vars(error))
+    mine.fields.append("b")
+    mine.told["b"] = 2
+    mine.seen.add("b")
+    mine.add_note("to me")
+    with pytest.raises(ValueError, match="two fields"):
+        raise mine
+    assert vars(error) == {"fields": ["a"], "told": {"a": 1}, "seen": {"a"}}
+    assert error.__traceback__ is None
+
+
 def test_slots_and_chains_are_copied() -> None:
     """And `__init__` is not called again."""
     error = Slotted("why")

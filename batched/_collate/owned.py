@@ -35,6 +35,7 @@ from batched._collate.plain import PLAIN, are_plain, hashed, kinds_of
 
 _DEEPEST = 3  # containers and models, one in the other
 _LARGE = 10_000  # elements: to copy a smaller frame takes less time than to find out whether it is a part
+_MOST_COLUMNS = 64  # that are looked at; wider frames are copied
 
 
 def owned(rows: list[Any]) -> list[Any]:
@@ -147,16 +148,20 @@ def _shows_memory(row: Any) -> bool:
 
 
 def _may_be_part(table: Any) -> bool:
-    """Whether a frame or column of pandas is small, or may show memory that is not its own.
+    """Whether a frame or column of pandas may show memory of another object, or is as well copied.
 
-    Of a frame, the first column tells. Where that is no array of numpy, nothing does.
+    Its columns that are arrays of numpy tell; without any, that is not known.
     """
-    if table.size < _LARGE:
+    if table.size < _LARGE or (table.ndim > 1 and table.shape[1] > _MOST_COLUMNS):
         return True
-    column = table if table.ndim == 1 else table.iloc[:, 0]
-    memory: Any = column.values
-    most = memory.nbytes * (table.size // len(table))
     array: Any = type_named("numpy", "ndarray")
-    while type(memory) is array and memory.base is not None:
-        memory = memory.base
-    return type(memory) is not array or memory.nbytes > most
+    shown: dict[int, tuple[int, int]] = {}  # of each array that has memory of its own: bytes, and those shown
+    for column in [table] if table.ndim == 1 else [table.iloc[:, at] for at in range(table.shape[1])]:
+        base = memory = column.values
+        while type(base) is array and base.base is not None:
+            base = base.base
+        if type(base) is array:
+            shown[id(base)] = base.nbytes, memory.nbytes + shown.get(id(base), (0, 0))[1]
+        elif base is not memory:  # another library's memory, or that of a file
+            return True
+    return not shown or any(has > of_table for has, of_table in shown.values())

@@ -507,7 +507,10 @@ def test_rows_of_a_table_keep_no_other_rows(flavour: Flavour, kind: str, nest: A
 
 @pytest.mark.libraries
 @pytest.mark.parametrize("rows", [1_000, 20_000], ids=["small", "large"])
-@pytest.mark.parametrize("kind", ["frame", "column", "mixed", "part", "column of two"])
+@pytest.mark.parametrize(
+    "kind",
+    ["frame", "column", "mixed", "wide", "part", "column of two", "part of a part", "column of memory"],
+)
 def test_a_large_table_is_copied_only_if_it_is_a_part(flavour: Flavour, kind: str, rows: int) -> None:
     """To copy a million numbers takes a hundred times as long as a look at them; a small table is copied."""
     pandas = pytest.importorskip("pandas")
@@ -516,8 +519,13 @@ def test_a_large_table_is_copied_only_if_it_is_a_part(flavour: Flavour, kind: st
         "frame": lambda: frame,
         "column": lambda: frame[["a"]].copy()["a"],
         "mixed": lambda: frame.assign(text="x"),
+        "wide": lambda: pandas.concat([frame.add_prefix(f"{at}") for at in range(40)], axis=1),
         "part": lambda: frame.iloc[:rows],
         "column of two": lambda: frame["b"],
+        "part of a part": lambda: frame.copy().assign(b=frame["b"]),
+        "column of memory": lambda: frame.copy().assign(
+            b=pandas.Series(np.frombuffer(bytearray(16 * rows)), copy=False)
+        ),
     }[kind]()
     answer = flavour.call(flavour.decorate(lambda xs: [table for _ in xs], timeout_ms=0), 1)
     assert answer.equals(table)

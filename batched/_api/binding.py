@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import partial, update_wrapper
-from inspect import Signature, getattr_static, iscoroutinefunction
+from inspect import Signature, getattr_static, iscoroutinefunction, signature
 from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, SupportsIndex, TypeAlias, TypeVar
 
@@ -161,13 +161,24 @@ class _Documentation:
         return self._of_class if view is None else self._of_function
 
 
+def _signature_of_way(way: FunctionType, of: weakref.ref[Bindable[Any]], through: type | None) -> Signature:
+    """Return the signature of a way to call a decorated function."""
+    decorated = of()
+    if decorated is None:
+        return signature(way)
+    shared = decorated._shared  # noqa: SLF001  of this module
+    return signature_of_way(way, shared.function, shared.settings, through)
+
+
 def _ways_of(
-    public_class: type[Any], name: str, function: Any, options: Options, through: type | None = None
+    public_class: type[Any], name: str, decorated: Bindable[Any], through: type | None = None
 ) -> dict[str, Any]:
     """Return methods of a class, each a copy with the name of a decorated function and its signature.
 
     A coroutine has the name of its function: so Python's warning says which call has not been awaited.
+    A class lives until a garbage collection, so it holds no function, which may be a method of a model.
     """
+    of = weakref.ref(decorated)
     copies: dict[str, Any] = {}
     for way in (*_WAYS, "aclose", "awarm_up"):
         method = getattr(public_class, way, None)
@@ -178,7 +189,7 @@ def _ways_of(
             del copy.__wrapped__  # type: ignore[attr-defined]
             copy.__qualname__ = name if way == "__call__" else f"{name}.{way}"
             if way in _WAYS:
-                read = partial(signature_of_way, method, function, options, through)
+                read = partial(_signature_of_way, method, of, through)
                 copy.__signature__ = LaterSignature(read)  # type: ignore[attr-defined]
     return copies
 
@@ -254,7 +265,7 @@ class Bindable(Generic[DriverT]):
                 "__slots__": (),
                 "__module__": public_class.__module__,
                 "__doc__": public_class.__doc__,
-                **_ways_of(public_class, name, func, options),
+                **_ways_of(public_class, name, self),
             },
         )
         binding = Binding(func, make)
@@ -315,7 +326,7 @@ class Bindable(Generic[DriverT]):
                 "__slots__": (),
                 "__getattr__": _attribute_of_function,
                 "__doc__": _Documentation(shared.attributes.get("__doc__"), base.__doc__),
-                **_ways_of(base, self._name, shared.function, shared.settings, through),
+                **_ways_of(base, self._name, self, through),
                 **hidden,
             }
             shared.view_class = type(base.__name__, (base,), members)

@@ -46,13 +46,15 @@ class RemoteFunction(BatchedFunction[Any, Any, Any]):
         def submit(self, /, *args: Any, **named: Any) -> Future[Any]: ...
 
     def __init__(self, driver: RemoteDriver, again: Callable[[], Any]) -> None:
-        def remote(*_: Any, **__: Any) -> NoReturn:
-            raise TypeError(f"{driver.name} runs in its server: its plain function is not in this process")
+        name = driver.name  # the function must not hold the driver: the class of this object refers to it
 
-        remote.__name__ = remote.__qualname__ = driver.name
-        remote.__doc__ = f"Call {driver.name} of the server at {driver.address}."
+        def remote(*_: Any, **__: Any) -> NoReturn:
+            raise TypeError(f"{name} runs in its server: its plain function is not in this process")
+
+        remote.__name__ = remote.__qualname__ = name
+        remote.__doc__ = f"Call {name} of the server at {driver.address}."
         remote.__module__ = __name__
-        super().__init__(remote, Options(name=driver.name))
+        super().__init__(remote, Options(name=name))
         vars(self)["_again"] = again
         self._shared.binding.make = lambda _: driver  # type: ignore[assignment, return-value]
 

@@ -11,6 +11,7 @@ import pydoc
 import sys
 import types
 import warnings
+import weakref
 from typing import Annotated, Any, get_type_hints
 
 import pytest
@@ -208,6 +209,26 @@ def test_the_signature_of_a_way_to_call_is_read_when_it_is_looked_at() -> None:
     assert seen.return_annotation == str | list[str]
     assert seen.bind(5).arguments == {"items": 5}
     assert inspect.signature(decorated.submit).return_annotation == "Future[Any]"
+
+
+def test_a_model_is_freed_with_its_function_and_waits_for_no_garbage_collection() -> None:
+    """Nor does a class refer to it, which lives until then."""
+
+    class Large:
+        def embed(self, texts: list[str]) -> list[int]:
+            return [len(text) for text in texts]
+
+    model = Large()
+    embed = batched.dynamically(model.embed)
+    assert "texts" in inspect.signature(embed.acall).parameters
+    way, is_alive = type(embed).submit, weakref.ref(model)
+    gc.disable()
+    try:
+        del model, embed
+        assert is_alive() is None
+    finally:
+        gc.enable()
+    assert "named" in inspect.signature(way).parameters
 
 
 def test_what_is_beside_an_annotation_stays_there() -> None:

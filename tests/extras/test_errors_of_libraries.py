@@ -150,9 +150,10 @@ MAKERS = [value for name, value in list(globals().items()) if name.startswith("o
 
 
 def attributes(error: BaseException) -> dict[str, Any]:
-    """Return what can be read of an error, other than its notes."""
+    """Return what can be read of an error, other than its notes. The errors of a group are copies too."""
     names = [name for name in dir(error) if not name.startswith("__") and name != "diag"]
-    return {name: value for name in names if not callable(value := getattr(error, name, None))}
+    found = {name: value for name in names if not callable(value := getattr(error, name, None))}
+    return {name: repr(value) if name == "exceptions" else value for name, value in found.items()}
 
 
 @pytest.mark.parametrize("make", MAKERS, ids=lambda make: make.__name__)
